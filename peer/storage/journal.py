@@ -1,8 +1,8 @@
 """Keeps a peer's transaction log in an SQLite file, so that after a restart it knows what it held and was doing.
 
 Edge. `TransactionFile` is the file, used by one thread; `Journal` is what the rest of the peer tells of its operations.
-Nothing here ends a peer: a damaged file is set aside, one that cannot be opened means a log in memory only, and what a
-disk refuses is tried again.
+Nothing here ends a peer: a damaged file is set aside and what can be read of it is used, one that cannot be opened means
+a log in memory only, and what a disk refuses is tried again.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, assert_never
+from zlib import crc32
 
 from peer.errors import LogInUse, StateUnusable, TransactionError, WrongRecord
 from peer.storage.journal_core import (
@@ -51,8 +54,9 @@ from peer.storage.journal_records import (
 from peer.storage.peer_keys import private_folder
 from planner.model.durable_files import free_name
 
-FORMAT: Final = 1  # user_version of the file
+FORMAT: Final = 2  # user_version of the file; 2: a checksum in every row
 MAX_RECORDS: Final = 100_000  # read from one file; checkpoints keep it under a thousand
+SALVAGED_BYTES: Final = 64 << 20  # of a damaged file; one of ours is under one
 _CLOSED_S: Final = 10.0  # a disk that hangs must not keep a peer from leaving
 _DAMAGED: Final = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
@@ -86,10 +90,8 @@ class TransactionFile:
     def read(self) -> list[Record]:
         """All records in order. Raises WrongRecord, StateUnusable."""
         try:
-            rows = self._database.execute(
-                "SELECT record FROM records ORDER BY number LIMIT ?", (MAX_RECORDS,)
-            )
-            return [decode_record(_text(row[0])) for row in rows]
+            rows = self._database.execute(_ROWS, (MAX_RECORDS,))
+            return [_record(expected, row) for expected, row in enumerate(rows, 1)]
         except sqlite3.Error as error:
             raise self._named(error) from error
 
@@ -129,15 +131,26 @@ class TransactionFile:
             if checked != ["ok"]:
                 raise WrongRecord(f"{' '.join(checked)[:200]}")
             (version,) = execute("PRAGMA user_version").fetchone()
-            if version not in (0, FORMAT):
+            if version not in (0, 1, FORMAT):
                 raise WrongRecord(f"expected format {FORMAT}, got {version}")
+            if version == 1:
+                self._seal_rows()
             execute(
-                "CREATE TABLE IF NOT EXISTS records (number INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT"
+                "CREATE TABLE IF NOT EXISTS records "
+                "(number INTEGER PRIMARY KEY, record TEXT NOT NULL, sum INTEGER) STRICT"
             )
             execute(f"PRAGMA user_version = {FORMAT}")
         finally:
             with suppress(sqlite3.Error):
                 execute("COMMIT")
+
+    def _seal_rows(self) -> None:
+        """Turns format 1, whose rows have no checksum and any ascending numbers, into format 2."""
+        rows = self._database.execute("SELECT record FROM records ORDER BY number").fetchall()
+        self._database.execute("ALTER TABLE records ADD COLUMN sum INTEGER")
+        self._database.execute("DELETE FROM records")
+        for number, (text,) in enumerate(rows, 1):
+            self._insert(number, _text(text))
 
     def _write(self, effect: Effect) -> None:
         match effect:
@@ -150,10 +163,18 @@ class TransactionFile:
                 assert_never(effect)
 
     def _append(self, record: Record) -> None:
-        self._database.execute("INSERT INTO records (record) VALUES (?)", (encode_record(record),))
+        (last,) = self._database.execute("SELECT coalesce(max(number), 0) FROM records").fetchone()
+        self._insert(last + 1, encode_record(record))
+
+    def _insert(self, number: int, text: str) -> None:
+        row = (number, text, _sum(number, text))
+        self._database.execute("INSERT INTO records (number, record, sum) VALUES (?, ?, ?)", row)
 
     def _named(self, error: sqlite3.Error) -> StateUnusable | WrongRecord:
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte is the primary code
+        found = getattr(error, "sqlite_errorcode", None)
+        if found is None:
+            return WrongRecord(str(error))  # of Python: text that is none
+        code = found & 0xFF  # the low byte is the primary code
         if code in _IN_USE:
             return LogInUse(f"another process uses {self.path}: end it, or give another --state folder")
         if code in _DAMAGED or not isinstance(error, sqlite3.OperationalError):
@@ -165,13 +186,16 @@ def open_log(
     path: Path, warn: Callable[[str], None]
 ) -> tuple[TransactionFile | None, Transactions, Recovered]:
     """The log in `path` and what it says of the life before. None for the file: it cannot be used, and `warn` was told
-    why. A damaged file is set aside, once.
+    why. A damaged file is set aside whole, and what can be read of it is used.
     """
+    salvaged: list[Record] | None = None
     for _ in range(2):
         file = None
         try:
             file = TransactionFile(path)
-            core, recovered, effects = recover(file.read())
+            core, recovered, effects = (
+                recover(file.read()) if salvaged is None else recover(salvaged, gaps=True)
+            )
             for effect in effects:
                 match effect:
                     case Compact():
@@ -190,15 +214,40 @@ def open_log(
             except OSError as refusal:
                 warn(f"{path} is damaged ({error}) and cannot be moved away ({refusal}): remove it")
                 break
-            warn(
-                f"{path} is damaged ({error}): it is {aside.name} now, and this peer begins as if it held nothing"
+            salvaged = salvage(aside)
+            goes_on = (
+                f"goes on with the {len(salvaged)} records of it that can be read"
+                if salvaged
+                else "begins as if it held nothing"
             )
+            warn(f"{path} is damaged ({error}): it is {aside.name} now, and this peer {goes_on}")
         except StateUnusable as error:
             if file is not None:
                 file.close()
             warn(f"{error}; what this peer holds is not kept over a restart")
             break
     return None, Transactions(), NOTHING
+
+
+def salvage(path: Path) -> list[Record]:
+    """The records of a damaged file that are as they were written, in order. The file is left as it is."""
+    found: list[Record] = []
+    with suppress(OSError, sqlite3.Error), TemporaryDirectory(prefix="shoal-journal-") as folder:
+        copy = Path(folder) / "copy"
+        for ending in ("", "-wal"):
+            of = Path(f"{path}{ending}")
+            if of.exists() and of.stat().st_size <= SALVAGED_BYTES:
+                shutil.copyfile(of, f"{copy}{ending}")
+        with closing(sqlite3.connect(copy)) as database:
+            database.text_factory = bytes
+            columns = database.execute("SELECT name FROM pragma_table_info('records')").fetchall()
+            sealed = (b"sum",) in columns
+            rows = database.execute(_ROWS if sealed else _ROWS_1, (MAX_RECORDS,))
+            for number, text, seal in rows:  # an error of the database ends it, those before it count
+                with suppress(WrongRecord, UnicodeDecodeError):
+                    decoded = text.decode() if isinstance(text, bytes) else text
+                    found.append(_record(number, (number, decoded, seal if sealed else _sum(number, decoded))))
+    return found
 
 
 def _since_checkpoint(effects: Sequence[Effect]) -> Sequence[Effect]:
@@ -213,6 +262,24 @@ def _set_aside(path: Path, aside: Path) -> None:
     for ending in ("-wal", "-shm"):
         with suppress(FileNotFoundError):
             os.replace(f"{path}{ending}", f"{aside}{ending}")
+
+
+_ROWS: Final = "SELECT number, record, sum FROM records ORDER BY number LIMIT ?"
+_ROWS_1: Final = "SELECT number, record, NULL FROM records ORDER BY number LIMIT ?"  # of format 1
+
+
+def _record(expected: int, row: Sequence[object]) -> Record:
+    """The record of a row that is the one of that number and as it was written. Raises WrongRecord."""
+    number, text, seal = row
+    if number != expected:
+        raise WrongRecord(f"expected record {expected}, got {number}")
+    if seal != _sum(expected, _text(text)):
+        raise WrongRecord(f"record {expected} fails its checksum")
+    return decode_record(_text(text))
+
+
+def _sum(number: int, text: str) -> int:
+    return crc32(f"{number} {text}".encode("utf-8", "surrogatepass"))
 
 
 def _text(value: object) -> str:

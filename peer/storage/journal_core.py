@@ -234,11 +234,14 @@ class Transactions:
         del self._standing[idle]
 
 
-def recover(records: Iterable[Record]) -> tuple[Transactions, Recovered, list[Recovery]]:
+def recover(
+    records: Iterable[Record], *, gaps: bool = False
+) -> tuple[Transactions, Recovered, list[Recovery]]:
     """The log of a process that begins where the records end. Half-done operations are undone; caches of sessions
     ended with the process; runs that were held are kept until they are loaded again or given up.
 
-    Raises WrongRecord for records that no peer can have written in this order.
+    Raises WrongRecord for records that no peer can have written in this order; with `gaps`, where some are missing,
+    those that do not follow are passed over.
     """
     log = Transactions()
     for record in records:
@@ -251,6 +254,8 @@ def recover(records: Iterable[Record]) -> tuple[Transactions, Recovered, list[Re
                 case _:
                     assert_never(record)
         except (AlreadyBegun, NotBegun, NotAllowed) as error:
+            if gaps:
+                continue
             raise WrongRecord(f"the records contradict each other: {error}") from error
     undone = log.begun
     for operation in undone:

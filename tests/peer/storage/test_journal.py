@@ -10,15 +10,17 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from peer.errors import LogInUse
-from peer.storage.journal import Journal, TransactionFile, open_log
-from peer.storage.journal_core import Standing
-from peer.storage.journal_records import Begun, Load, Run, Unload
+from peer.storage.journal import Journal, TransactionFile, open_log, salvage
+from peer.storage.journal_core import Recovered, Standing, recover
+from peer.storage.journal_records import Begun, Committed, Load, Run, Unload, encode_record
+from tests.seeds import seeds
 
 A, B = Run(0, 31), Run(31, 62)
 SEED = 20261128
@@ -141,14 +143,115 @@ def test_a_damaged_file_is_never_fatal(seed: int, tmp_path: Path) -> None:
     victim.write_bytes(body)
     journal, told = opened(path)
     assert len(told) <= 1, told
+    runs = [operation.run for operation in journal.recovered.undone if isinstance(operation, Load)]
     if told:
-        assert "begins as if it held nothing" in told[0]
         assert (tmp_path / "0.db.aside-1").exists()
-        assert journal.recovered.undone == ()
+        assert set(runs) <= {Run(number, number + 1) for number in range(200)}
     else:  # a torn tail: what is before it holds
-        runs = [operation.run for operation in journal.recovered.undone if isinstance(operation, Load)]
         assert runs == [Run(number, number + 1) for number in range(len(runs))]
     assert opened(path)[1] == []
+
+
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "flipped": lambda data, at: data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :],
+    "zeroed": lambda data, at: data[:at] + bytes(1) + data[at + 1 :],
+    "zeroed from here": lambda data, at: data[:at] + bytes(len(data) - at),
+    "cut": lambda data, at: data[:at],
+    "doubled": lambda data, at: data[:at] + data,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damage_anywhere_is_told_or_changes_nothing(how: str, tmp_path: Path) -> None:
+    right = tmp_path / "right"
+    written(right)
+    whole = right.read_bytes()
+    records, known = salvage(right), opened_copy(right, tmp_path / "known")
+    used = [at for at, byte in enumerate(whole) if byte]  # the rest is room between the records
+    for at in sorted(random.Random(SEED).sample(used, min(len(used), seeds(len(used))))):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        spoilt = DAMAGES[how](whole, at)
+        (folder / "0.db").write_bytes(spoilt)
+        file, core, recovered = open_log(folder / "0.db", (told := list[str]()).append)
+        assert file is not None, (at, told)
+        file.close()
+        if told:
+            assert len(told) == 1, (at, told)
+            assert "0.db is damaged" in told[0]
+            assert (folder / "0.db.aside-1").read_bytes()[100:] == spoilt[100:]
+            assert set(recovered.held) <= {A, B, *SMALL}
+        else:
+            assert recovered == known or not spoilt, at
+        assert open_log_again(folder / "0.db") == (core.kept, [])
+        shutil.rmtree(folder)
+    assert records == salvage(right)
+
+
+def test_a_damaged_record_costs_only_itself(tmp_path: Path) -> None:
+    right = tmp_path / "right"
+    written(right)
+    whole, records = right.read_bytes(), salvage(right)
+    for number, record in enumerate(records):
+        text = encode_record(record).encode()
+        at = whole.index(text) + len(text) - 2
+        path = tmp_path / f"{number}.db"
+        path.write_bytes(DAMAGES["flipped"](whole, at))
+        file, core, recovered = open_log(path, (told := list[str]()).append)
+        assert file is not None
+        file.close()
+        left = records[:number] + records[number + 1 :]
+        assert recovered == recover(left, gaps=True)[1]
+        assert f"goes on with the {len(left)} records" in told[0]
+        assert f"record {number + 1} fails its checksum" in told[0]
+        assert open_log_again(path) == (core.kept, [])
+
+
+def test_a_file_of_the_format_before_is_read_and_sealed(tmp_path: Path) -> None:
+    path = tmp_path / "0.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE records (number INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT")
+        for number, record in ((3, Begun(Load(A))), (4, Committed(Load(A)))):
+            database.execute("INSERT INTO records VALUES (?, ?)", (number, encode_record(record)))
+        database.execute("PRAGMA user_version = 1")
+        database.commit()
+    file, _, recovered = open_log(path, lambda text: pytest.fail(text))
+    assert file is not None
+    assert recovered.held == (A,)
+    assert len(file.read()) == 1
+    file.close()
+
+
+SMALL = [Run(number, number + 1) for number in range(100, 110)]
+
+
+def written(path: Path) -> None:
+    """A file with a checkpoint and some twenty records behind it, as a process leaves it that was killed."""
+    file, core, _ = open_log(path, lambda text: pytest.fail(text))
+    assert file is not None
+    for run in (A, B, *SMALL):
+        for event in (Begun(Load(run)), Committed(Load(run))):
+            file.write(core.step(event))
+        if run == B:
+            file.write([core.compacted()])
+    file.close()
+
+
+def opened_copy(path: Path, to: Path) -> Recovered:
+    """What a fresh process makes of a copy of that file."""
+    shutil.copy(path, to)
+    file, _, recovered = open_log(to, lambda text: pytest.fail(text))
+    assert file is not None
+    file.close()
+    return recovered
+
+
+def open_log_again(path: Path) -> tuple[tuple[Run, ...], list[str]]:
+    """What the start after that knows, and what it says."""
+    file, _, recovered = open_log(path, (told := list[str]()).append)
+    assert file is not None
+    file.close()
+    return recovered.held, told
 
 
 def _load(number: int) -> Begun:

@@ -1,13 +1,20 @@
 /*
  * Keeps a tab's transaction log in IndexedDB, so that after a reload it knows what it held and was doing (twin of
- * peer/storage/journal.py). Edge. Nothing here ends a tab: damaged records are set aside, a database that cannot be
- * used means a log in memory only.
+ * peer/storage/journal.py). Edge. Nothing here ends a tab: a damaged log is set aside and what can be read of it is
+ * used, a database that cannot be used means a log in memory only.
  */
 
 import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
 
-import { textOf, TransactionError } from '../errors';
-import { decodeRecord, encodeRecord, type Operation, type Place, type Units } from './journal_records';
+import { textOf, TransactionError, WrongRecord } from '../errors';
+import {
+  decodeRecord,
+  encodeRecord,
+  type LogRecord,
+  type Operation,
+  type Place,
+  type Units,
+} from './journal_records';
 import { type LogEffect, type LogEvent, NOTHING, type Recovered, Transactions } from './journal_core';
 
 const DATABASE = 'shoal-transactions';
@@ -19,7 +26,7 @@ type Key = [log: string, number: number];
 
 interface Schema extends DBSchema {
   records: { key: Key; value: string };
-  damaged: { key: string; value: string[] }; // the last ones of each log, for whoever looks into it
+  damaged: { key: string; value: unknown[] }; // logs that were set aside, by log and time, for whoever looks into it
 }
 
 /** The records of one log, `${peer}:${model}`. */
@@ -48,7 +55,8 @@ class RecordShelf {
     }
   }
 
-  async read(): Promise<string[]> {
+  /** What lies there, as far as it is without a gap: whatever stands for a record that is missing is undefined. */
+  async read(): Promise<unknown[]> {
     const reading = this.database.transaction('records');
     const [lines, keys] = await Promise.all([
       reading.store.getAll(this.range(), MAX_RECORDS),
@@ -56,7 +64,9 @@ class RecordShelf {
       reading.done,
     ]);
     this.next = (keys.at(-1)?.[1] ?? -1) + 1;
-    return lines;
+    return lines.flatMap((line, at): unknown[] =>
+      at > 0 && keys[at]?.[1] !== (keys[at - 1]?.[1] ?? 0) + 1 ? [undefined, line] : [line],
+    );
   }
 
   /** A batch, whole or not at all; resolves when what has to be durable is. */
@@ -80,10 +90,10 @@ class RecordShelf {
     await writing.done;
   }
 
-  async setAside(lines: string[]): Promise<void> {
+  async setAside(lines: unknown[]): Promise<void> {
     const moving = this.database.transaction(['records', 'damaged'], 'readwrite');
     await Promise.all([
-      moving.objectStore('damaged').put(lines, this.log),
+      moving.objectStore('damaged').put(lines, `${this.log}@${Date.now()}`),
       moving.objectStore('records').delete(this.range()),
       moving.done,
     ]);
@@ -196,17 +206,29 @@ export class Journal {
   private async recover(shelf: RecordShelf): Promise<void> {
     const lines = await shelf.read();
     try {
-      const [core, recovered, effects] = Transactions.recover(lines.map(decodeRecord));
-      await shelf.write(effects.flatMap((effect) => (effect.kind === 'undo' ? [] : [effect])));
-      this.core = core;
-      this.recovered = recovered;
+      await this.begins(shelf, Transactions.recover(lines.map(recordOf)));
     } catch (error) {
       if (!(error instanceof TransactionError)) throw error;
       await shelf.setAside(lines);
+      const readable = lines.flatMap(readableRecord);
+      await this.begins(shelf, Transactions.recover(readable, true));
+      const goesOn =
+        readable.length > 0
+          ? `goes on with the ${readable.length} records of it that can be read`
+          : 'begins as if it held nothing';
       this.warn(
-        `this browser's transaction log is damaged (${error.message}): this tab begins as if it held nothing`,
+        `this browser's transaction log is damaged (${error.message}): it is kept, and this tab ${goesOn}`,
       );
     }
+  }
+
+  private async begins(
+    shelf: RecordShelf,
+    [core, recovered, effects]: ReturnType<typeof Transactions.recover>,
+  ): Promise<void> {
+    await shelf.write(effects.flatMap((effect) => (effect.kind === 'undo' ? [] : [effect])));
+    this.core = core;
+    this.recovered = recovered;
   }
 
   private atOnce(operation: Operation): void {
@@ -248,6 +270,20 @@ export class Journal {
     this.shelf = null;
     this.waiting = [];
     this.warn(`${why}: what this tab holds is not known after a reload`);
+  }
+}
+
+function recordOf(line: unknown): LogRecord {
+  if (typeof line !== 'string') throw new WrongRecord('expected text in every record');
+  return decodeRecord(line);
+}
+
+function readableRecord(line: unknown): LogRecord[] {
+  try {
+    return [recordOf(line)];
+  } catch (error) {
+    if (error instanceof TransactionError) return [];
+    throw error;
   }
 }
 

@@ -76,8 +76,14 @@ export class Transactions {
   private operationsSince = 0;
   private tokensSince = 0;
 
-  /** The log of a process that begins where the records end. Raises WrongRecord for an impossible order of them. */
-  static recover(records: Iterable<LogRecord>): [Transactions, Recovered, readonly Recovery[]] {
+  /**
+   * The log of a process that begins where the records end. Throws WrongRecord for an impossible order of them; with
+   * `gaps`, where some are missing, those that do not follow are passed over.
+   */
+  static recover(
+    records: Iterable<LogRecord>,
+    gaps = false,
+  ): [Transactions, Recovered, readonly Recovery[]] {
     let log = new Transactions();
     for (const record of records) {
       try {
@@ -85,6 +91,7 @@ export class Transactions {
         else log.apply(record);
       } catch (error) {
         if (!(error instanceof TransactionError)) throw error;
+        if (gaps) continue;
         throw new WrongRecord(`the records contradict each other: ${error.message}`);
       }
     }
