@@ -3,11 +3,12 @@
 import 'fake-indexeddb/auto';
 
 import { IDBFactory } from 'fake-indexeddb';
-import { openDB } from 'idb';
+import { type IDBPDatabase, openDB } from 'idb';
 import { beforeEach, expect, test, vi } from 'vitest';
 
-import type { Operation } from '../../src/storage/journal_records';
+import { decodeRecord, type Operation } from '../../src/storage/journal_records';
 import { Journal } from '../../src/storage/journal';
+import { Transactions } from '../../src/storage/journal_core';
 
 const LOG = 'peer:model';
 const A: Operation = { kind: 'load', first: 0, stop: 31 };
@@ -82,18 +83,68 @@ test('begins are written strictly, what sessions do is not', async () => {
 });
 
 test.each([['hello'], ['["committed","load",0,31]']])('damaged records are set aside: %s', async (line) => {
-  await (await open()).close();
-  const database = await openDB('shoal-transactions');
-  await database.put('records', line, [LOG, 99]);
+  const database = await recordsLeft([]);
+  await database.put('records', line, [LOG, 0]);
   const journal = await open();
   expect(told).toHaveLength(1);
-  expect(told[0]).toContain('this tab begins as if it held nothing');
-  expect(await database.get('damaged', LOG)).toContain(line);
+  expect(told[0]).toMatch(/it is kept, and this tab (begins as if it held nothing|goes on with the 1 records)/);
+  expect(await database.getAll('damaged')).toEqual([[line]]);
   database.close();
   await done(journal, A);
   await journal.close();
   expect((await open()).recovered.held).toEqual([{ first: 0, stop: 31 }]);
   expect(told).toHaveLength(1);
+});
+
+/** A log of A and B as a page leaves it that ends without a word; or other lines. */
+async function recordsLeft(lines?: unknown[]): Promise<IDBPDatabase> {
+  const journal = await open();
+  await done(journal, A, B);
+  await journal.begin({ kind: 'unload', first: 0, stop: 31 });
+  const database = await openDB('shoal-transactions');
+  if (lines !== undefined) await database.clear('records');
+  return database;
+}
+
+const LENGTH = 6; // a checkpoint of nothing, and what was noted since
+const DAMAGES: [string, (database: IDBPDatabase, number: number) => Promise<unknown>][] = [
+  ['flipped', async (db, at) => db.put('records', flipped(String(await db.get('records', [LOG, at]))), [LOG, at])],
+  ['cut', async (db, at) => db.put('records', String(await db.get('records', [LOG, at])).slice(0, 5), [LOG, at])],
+  ['of another type', (db, at) => db.put('records', new Uint8Array(9), [LOG, at])],
+  ['doubled', async (db, at) => db.put('records', await db.get('records', [LOG, at]), [LOG, LENGTH])],
+];
+const flipped = (text: string): string => text.replace('[', 'Z');
+
+test.each(DAMAGES)('a record that is %s costs nothing of the others, whichever it is', async (how, damage) => {
+  for (let number = 0; number < LENGTH; number += 1) {
+    vi.stubGlobal('indexedDB', new IDBFactory());
+    told = [];
+    const database = await recordsLeft();
+    const before: unknown[] = await database.getAll('records');
+    expect(before).toHaveLength(LENGTH);
+    await damage(database, number);
+    const damaged: unknown[] = await database.getAll('records');
+    const journal = await open();
+    const readable = how === 'doubled' ? damaged : before.filter((_, at) => at !== number);
+    const [, { held }] = Transactions.recover(readable.map((line) => decodeRecord(String(line))), true);
+    expect(journal.recovered.held).toEqual(held);
+    if (told.length > 0) {
+      expect(told).toEqual([expect.stringContaining(`goes on with the ${readable.length} records`)]);
+      expect(await database.getAll('damaged')).toEqual([damaged]);
+    } else expect(how).toBe('doubled');
+    database.close();
+    await journal.close();
+  }
+});
+
+test('a record that is gone from the middle is damage', async () => {
+  const database = await recordsLeft();
+  await database.delete('records', [LOG, 2]);
+  const journal = await open();
+  expect(told).toHaveLength(1);
+  expect(journal.recovered.held).toEqual([{ first: 31, stop: 62 }]);
+  database.close();
+  await journal.close();
 });
 
 test('no IndexedDB at all: memory, with a notice', async () => {
