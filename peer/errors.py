@@ -114,7 +114,13 @@ class NotAdmitted(MeshError):
 
 
 class BeginAnew(NotAdmitted):
-    """The joiner's log belongs to a life that is over: it joins again with an empty one, as another incarnation."""
+    """The joiner's log belongs to a life that is over: it joins again with an empty one, as another incarnation, which
+    must be higher than `above`; 0: whoever said so did not name it.
+    """
+
+    def __init__(self, message: str, above: int = 0) -> None:
+        super().__init__(message)
+        self.above = above
 
 
 class NotLeader(MeshError):

@@ -430,8 +430,11 @@ class Coordinating:
         state, place = self.state, self._log.incarnation_of(peer)
         member = state.members.get(peer)
         known = place == incarnation or (member is not None and member.incarnation == incarnation)
-        if not known and (not said.fresh or incarnation <= max(place, state.incarnations.get(peer, 0))):
-            raise BeginAnew("this log is of a life of this peer that is over; join again with an empty one")
+        highest = max(place, state.incarnations.get(peer, 0))
+        if not known and (not said.fresh or incarnation <= highest):
+            raise BeginAnew(
+                "this log is of a life of this peer that is over; join again with an empty one", highest
+            )
         joined = MemberJoined(peer, said.name, said.compute, said.headless, said.durable, incarnation)
         if member is None or member != Member(
             peer,

@@ -129,12 +129,12 @@ async def enter(
             said = await view.ask_leader(JOIN, asking_in(mesh, options, compute), LED_S, leader)
             index = whole(said, "index")
             break
-        except BeginAnew:
+        except BeginAnew as error:
             anew += 1
             if anew > 1:
                 raise NotAdmitted("this peer was told twice to begin anew; try again") from None
             await mesh.leave_log()
-            mesh.take_part(await asyncio.to_thread(kept.anew, epoch))
+            mesh.take_part(await asyncio.to_thread(kept.anew, epoch, error.above))
         except NotLeader:  # whoever led may just be gone: the others know soon who does
             if asyncio.get_running_loop().time() > until:
                 raise

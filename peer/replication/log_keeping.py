@@ -78,16 +78,19 @@ class LogKeeping:
         """The newest epoch of which something is kept, in use or set aside; 0: none."""
         return max((epoch for epoch, _, _ in self._folders()), default=0)
 
-    def open(self, epoch: int) -> Beginning:
-        """What is kept of that epoch; a new life where nothing is or it is damaged. Raises StateUnusable."""
+    def open(self, epoch: int, above: int = 0) -> Beginning:
+        """What is kept of that epoch; a new life where nothing is or it is damaged, of an incarnation higher than
+        `above` and than those of this peer before. Raises StateUnusable.
+        """
         self.close()
+        above = max(above, self._incarnation)
         if self.beside is None:
-            return self._begin(epoch, MemoryStore())
+            return self._begin(epoch, MemoryStore(above), above)
         try:
-            return self._begin(epoch, FileStore(Folder(self._folder(epoch)), self._tell))
+            return self._begin(epoch, FileStore(Folder(self._folder(epoch)), self._tell), above)
         except DamagedStore as error:
             self.set_aside(epoch, str(error))
-            return self.open(epoch)
+            return self.open(epoch, above)
 
     def set_aside(self, epoch: int, why: str = "") -> None:
         """What is kept of that epoch stays under another name. `why` is for people. Raises StateUnusable."""
@@ -101,9 +104,9 @@ class LogKeeping:
         if why:
             self._tell(f"{why}; the whole log is kept as {aside}, and this peer begins another one")
 
-    def anew(self, epoch: int) -> Beginning:
-        """A new life with an empty log, as whoever leads that epoch wants it, who has all of it that was committed.
-        Logs of other epochs are set aside. Raises StateUnusable.
+    def anew(self, epoch: int, above: int = 0) -> Beginning:
+        """A new life with an empty log, as whoever leads that epoch wants it, who has all of it that was committed,
+        and says above which incarnation. Logs of other epochs are set aside. Raises StateUnusable.
         """
         self.close()
         for known in self.epochs():
@@ -111,7 +114,7 @@ class LogKeeping:
                 self._throw_away(known)
             else:
                 self._leave(known)
-        return self.open(epoch)
+        return self.open(epoch, above)
 
     def found(self, state: MeshState, epoch: int = FIRST_EPOCH) -> Beginning:
         """Begins a mesh, or another epoch of it, with this peer as its only voter. Raises StateUnusable."""
@@ -174,17 +177,15 @@ class LogKeeping:
         if store is not None:
             store.close()
 
-    def _begin(self, epoch: int, store: FileStore | MemoryStore) -> Beginning:
+    def _begin(self, epoch: int, store: FileStore | MemoryStore, above: int) -> Beginning:
         try:
-            kept = store.load()
+            kept = store.load(above) if isinstance(store, FileStore) else store.load()
         except BaseException:
             store.close()
             raise
         self.store = store
         incarnation = kept.incarnation
-        if not self.durable:
-            incarnation = max(incarnation, self._incarnation + 1)
-        self._incarnation = incarnation
+        self._incarnation = max(self._incarnation, incarnation)
         return Beginning(
             self.mesh,
             epoch,

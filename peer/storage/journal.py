@@ -1,8 +1,8 @@
 """Keeps a peer's transaction log in an SQLite file, so that after a restart it knows what it held and was doing.
 
 Edge. `TransactionFile` is the file, used by one thread; `Journal` is what the rest of the peer tells of its operations.
-Nothing here ends a peer: a damaged file is set aside and what can be read of it is used, one that cannot be opened means
-a log in memory only, and what a disk refuses is tried again.
+Nothing here ends a peer: a damaged file is set aside and what can be read of it is used, one that cannot be opened
+means a log in memory only, and what a disk refuses is tried again.
 """
 
 from __future__ import annotations
@@ -246,7 +246,9 @@ def salvage(path: Path) -> list[Record]:
             for number, text, seal in rows:  # an error of the database ends it, those before it count
                 with suppress(WrongRecord, UnicodeDecodeError):
                     decoded = text.decode() if isinstance(text, bytes) else text
-                    found.append(_record(number, (number, decoded, seal if sealed else _sum(number, decoded))))
+                    found.append(
+                        _record(number, (number, decoded, seal if sealed else _sum(number, decoded)))
+                    )
     return found
 
 

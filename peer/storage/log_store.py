@@ -51,13 +51,14 @@ _RANDOM_BITS: Final = 11  # of an incarnation; the others are milliseconds, and 
 log = logging.getLogger(__name__)
 
 
-def new_incarnation() -> int:
-    """Below 2^53, and higher than those drawn in earlier milliseconds, unless the clock was set back."""
-    return (time.time_ns() // 1_000_000 << _RANDOM_BITS) + secrets.randbits(_RANDOM_BITS)
+def new_incarnation(above: int = 0) -> int:
+    """Below 2^53, and higher than `above` and, unless the clock was set back, those drawn in earlier milliseconds."""
+    drawn = (time.time_ns() // 1_000_000 << _RANDOM_BITS) + secrets.randbits(_RANDOM_BITS)
+    return max(drawn, above + 1)
 
 
-def _fresh() -> Held:
-    return Held(Beginning(new_incarnation(), 0, 1, HardState(), ()))
+def _fresh(above: int = 0) -> Held:
+    return Held(Beginning(new_incarnation(above), 0, 1, HardState(), ()))
 
 
 class MemoryStore:
@@ -65,8 +66,9 @@ class MemoryStore:
 
     durable: Final = False
 
-    def __init__(self) -> None:
-        self._held = _fresh()
+    def __init__(self, above: int = 0) -> None:
+        """As another life, of an incarnation higher than `above`."""
+        self._held = _fresh(above)
 
     def load(self) -> Kept:
         """Returns what is held."""
@@ -108,13 +110,15 @@ class FileStore:
         self._doubtful = False  # a write failed: what of it is on the disk, nobody knows
         self._closed = False
 
-    def load(self) -> Kept:
-        """What is stored; a new life where nothing is. Raises DamagedStore, StateUnusable."""
+    def load(self, above: int = 0) -> Kept:
+        """What is stored; where nothing is, a new life of an incarnation higher than `above`. Raises DamagedStore,
+        StateUnusable.
+        """
         with self._naming("read"):
             log = self._folder.read(LOG)
             snapshots = {name: self._folder.read(name) for name in SNAPSHOTS}
             if log is None and not any(data is not None for data in snapshots.values()):
-                held = _fresh()
+                held = _fresh(above)
                 self._rewrite(held)
             else:
                 held = self._read(log, snapshots)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
-from peer.limits import MAX_TEXT_BYTES
+from peer.limits import MAX_INT, MAX_TEXT_BYTES
 from peer.wire.generated.frames import Frame, Request, Response
 from peer.wire.json_codec import Body
 
@@ -97,9 +97,11 @@ class Calls:
         except NotLeader as error:
             named = json.dumps({"leader": error.leader}).encode()
             response = Response(frame.id, STATUS_ELSEWHERE, _short(str(error)), named)
+        except BeginAnew as error:
+            highest = json.dumps({"above": error.above}).encode()
+            response = Response(frame.id, STATUS_ANEW, _short(str(error)), highest)
         except PeerError as error:
-            status = STATUS_ANEW if isinstance(error, BeginAnew) else STATUS_REFUSED
-            response = Response(frame.id, status, _short(str(error)), b"{}")
+            response = Response(frame.id, STATUS_REFUSED, _short(str(error)), b"{}")
         except Exception as error:
             log.exception("answering %s failed", frame.method[:40])
             response = Response(
@@ -112,13 +114,17 @@ class Calls:
 
 
 def _refusal(frame: Response) -> MeshError:
+    try:
+        body = _object(frame.body)
+    except BadCommand:
+        body = {}
     if frame.status == STATUS_ELSEWHERE:
-        try:
-            leader = _object(frame.body).get("leader")
-        except BadCommand:
-            leader = ""
+        leader = body.get("leader")
         return NotLeader(frame.message, leader if isinstance(leader, str) and len(leader) <= MAX_PEER else "")
-    return BeginAnew(frame.message) if frame.status == STATUS_ANEW else MeshError(frame.message)
+    if frame.status == STATUS_ANEW:
+        above = body.get("above")  # one more must be an incarnation, too
+        return BeginAnew(frame.message, above if type(above) is int and 0 <= above < MAX_INT else 0)
+    return MeshError(frame.message)
 
 
 def _object(data: bytes) -> Body:

@@ -95,9 +95,15 @@ export class BadCommand extends MeshError {
 export class NotAdmitted extends MeshError {
   override readonly name: string = 'NotAdmitted';
 }
-/** It joins again with an empty log, as another incarnation. */
+/** It joins again with an empty log, as another incarnation, higher than `above`; 0: that was not named. */
 export class BeginAnew extends NotAdmitted {
   override readonly name = 'BeginAnew';
+  readonly above: number;
+
+  constructor(message: string, above = 0) {
+    super(message);
+    this.above = above;
+  }
 }
 /** `leader` coordinates, '' where that is not known. */
 export class NotLeader extends MeshError {

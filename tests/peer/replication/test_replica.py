@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
 
 import pytest
 
@@ -17,9 +23,12 @@ from peer.replication.replica import Replica
 from peer.state.generated.commands import MemberJoined, RoleGiven
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import MeshState
+from peer.storage.log_folder import Folder
 from peer.wire.generated.requests import JOIN, LEADER, LEAVING, PROPOSE, JoinRequest, ProposeRequest
 from tests.patience import WITHIN_S
 from tests.peer.town import MODEL, NAME, QUICK, Town, town
+
+HOUR_NS: Final = 3600 * 10**9
 
 
 def say(mesh: MeshMember, text: str) -> asyncio.Future[tuple[int, int]]:
@@ -176,6 +185,22 @@ async def test_another_life_of_a_peer_learns_anew() -> None:
             )
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+async def test_another_life_under_a_clock_that_was_set_back_is_let_in(
+    keeps: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town() as here:
+        a, b = await here.found("a"), await here.join("b", tmp_path / "once" if keeps else None)
+        old = b.view.state.members["b"].incarnation
+        await here.kill("b").close("killed")
+        earlier = SimpleNamespace(time_ns=lambda: time.time_ns() - 6 * HOUR_NS)
+        monkeypatch.setattr("peer.storage.log_store.time", earlier)
+        again = await here.join("b", tmp_path / "anew" if keeps else None)
+        assert a.view.state.members["b"].incarnation == old + 1
+        await say(a, "heard")
+        await here.until(lambda: "heard" in again.view.state.people.roles)
+
+
 # --- what is kept ----------------------------------------------------------------------------------------------------
 
 
@@ -248,6 +273,50 @@ async def test_a_log_that_is_not_in_use_is_begun_anew(tmp_path: Path) -> None:
     assert set(state_of(begin.snapshot, begin.entries).members) == {"a"}
     kept.close()
     assert kept_peers(tmp_path, "another") == []
+
+
+async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peer.replication.replica.RETRY_S", 0.02)
+    monkeypatch.setattr("peer.member.mesh_member.GIVE_UP_DISK_S", 0.1)
+    monkeypatch.setattr("peer.member.mesh_member.KEEP_AGAIN_S", 0.1)
+    full = False
+
+    def refusing(real: Callable[..., Any], of: Callable[[Any], str]) -> Callable[..., Any]:
+        def call(first: Any, *rest: Any) -> Any:
+            if full and of(first).startswith("c-log"):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(first, *rest)
+
+        return call
+
+    for name in ("append", "draft"):
+        monkeypatch.setattr(Folder, name, refusing(getattr(Folder, name), lambda folder: folder.path.name))
+    can_write = LogKeeping.can_write
+    monkeypatch.setattr(LogKeeping, "can_write", lambda kept: not full and can_write(kept))
+    told: list[str] = []
+    async with town() as here:
+        a, _, c = await three(here, tmp_path)
+        c.report = lambda phase: told.append(phase.what)
+        here.watch(c)
+        kept, life = c.log, c.view.state.members["c"].incarnation
+        full = True
+        await say(a, "on a full disk")
+        await here.until(lambda: c.log is not kept and "on a full disk" in c.view.state.people.roles)
+        assert not c.log.durable
+        assert a.view.state.members["c"].incarnation > life
+        assert "No space left" in told[0]
+        assert "goes on without it" in told[0]
+        full = False
+        await here.until(lambda: c.log is kept and "on a full disk" in c.view.state.people.roles)
+        assert told[1:] == ["the log of the mesh is kept here again"]
+        await here.until(lambda: here.voters(a) == ("a", "b", "c"))
+        await here.kill("c").close("killed")
+        again = LogKeeping(NAME, "c", tmp_path / "c")
+        begin = again.open(1)
+        assert "on a full disk" in state_of(begin.snapshot, begin.entries).people.roles
+        again.close()
 
 
 class Disk:

@@ -404,7 +404,10 @@ export class Coordinating {
     const known = place === incarnation || member?.incarnation === incarnation;
     const highest = Math.max(place, this.state.incarnations.get(peer) ?? 0);
     if (!known && (!fresh || incarnation <= highest)) {
-      throw new BeginAnew('this log is of a life of this peer that is over; join again with an empty one');
+      throw new BeginAnew(
+        'this log is of a life of this peer that is over; join again with an empty one',
+        highest,
+      );
     }
     const same =
       member?.status === 'joining' &&

@@ -105,7 +105,7 @@ export async function enter(
       anew += 1;
       if (anew > 1) throw new NotAdmitted('this peer was told twice to begin anew; try again');
       view.leaveLog();
-      mesh.part.take(await mesh.part.log.anew(epoch));
+      mesh.part.take(await mesh.part.log.anew(epoch, error.above));
     }
   }
   const index = from;

@@ -179,7 +179,7 @@ export class MeshMember {
     if (this.why !== null) return;
     this.why = why;
     this.over.abort();
-    this.part.log.close();
+    this.part.close();
     this.client.close();
     this.model.prompts?.close();
     void this.parts.close(why);

@@ -9,6 +9,7 @@
 
 import { founding } from '../consensus/records';
 import {
+  canKeepLog,
   type ConsensusStore,
   forgetLog,
   logsKept,
@@ -32,6 +33,7 @@ export class LogKeeping {
   private readonly keeps: boolean;
   private readonly notice: (text: string) => void;
   private incarnation = 0; // the last that was used
+  private last: { readonly log: string; readonly owner: string | null } | null = null; // what was opened last
 
   constructor(mesh: string, me: string, keeps: boolean, notice: (text: string) => void) {
     this.mesh = mesh;
@@ -45,6 +47,16 @@ export class LogKeeping {
     return this.store?.durable === true;
   }
 
+  /** Whether what is in use should outlive this page, and does not. */
+  get lacks(): boolean {
+    return this.keeps && this.store?.owner === null;
+  }
+
+  /** Whether the browser would keep the log now, which it refused, and no other tab has taken it over. */
+  async canKeep(): Promise<boolean> {
+    return this.last !== null && canKeepLog(this.last.log, this.last.owner);
+  }
+
   /** Of which something is kept, rising. */
   async epochs(): Promise<readonly number[]> {
     if (!this.keeps) return [];
@@ -55,32 +67,35 @@ export class LogKeeping {
       .sort((a, b) => a - b);
   }
 
-  /** What is kept of that epoch; a new life where nothing is or it is damaged. */
-  async open(epoch: number): Promise<Beginning> {
+  /**
+   * What is kept of that epoch; a new life where nothing is or it is damaged, of an incarnation higher than `above` and
+   * than those of this page before.
+   */
+  async open(epoch: number, above = 0): Promise<Beginning> {
     this.close();
-    const store = await openConsensusStore(this.keeps ? `${this.prefix}${epoch}` : null, this.notice);
+    const least = Math.max(above, this.incarnation);
+    const store = await openConsensusStore(this.keeps ? `${this.prefix}${epoch}` : null, this.notice, least);
     this.store = store;
+    this.last = { log: `${this.prefix}${epoch}`, owner: store.owner };
     const { kept } = store;
     const isNew = kept.snapshot === null && kept.entries.length === 0;
     const before = isNew && this.keeps ? await salvageLog(this.prefix) : null;
     this.salvage = before === null ? null : stateOf(before);
-    // What nobody keeps begins another life each time, and so does what was lost.
-    const incarnation = store.durable ? kept.incarnation : Math.max(kept.incarnation, this.incarnation + 1);
-    this.incarnation = incarnation;
-    return { ...kept, incarnation, mesh: this.mesh, epoch, me: this.me };
+    this.incarnation = Math.max(this.incarnation, kept.incarnation);
+    return { ...kept, mesh: this.mesh, epoch, me: this.me };
   }
 
   /**
-   * A new life with an empty log, as whoever leads that epoch wants it, who has all of it that was committed. Logs of
-   * other epochs are set aside.
+   * A new life with an empty log, as whoever leads that epoch wants it, who has all of it that was committed, and says
+   * above which incarnation. Logs of other epochs are set aside.
    */
-  async anew(epoch: number): Promise<Beginning> {
+  async anew(epoch: number, above = 0): Promise<Beginning> {
     this.close();
     for (const known of await this.epochs()) {
       const log = `${this.prefix}${known}`;
       await (known === epoch ? forgetLog(log) : setLogAside(log));
     }
-    return this.open(epoch);
+    return this.open(epoch, above);
   }
 
   /** Begins another epoch of a mesh, with this peer as its only voter. */

@@ -13,6 +13,7 @@ import type { Beginning, Replica } from './replica';
 const HAND_OVER_MS = 3000; // for one peer to become leader
 const RECOVER_WITHIN_MS = 10_000;
 const GIVE_UP_DISK_MS = 10_000; // a disk that is full for longer is done without, where others keep the log
+const KEEP_AGAIN_MS = 15_000; // between looks whether it takes something again
 
 /** Another peer leads; nobody is here who could keep the mesh; or somebody is, who has not taken over in time. */
 export type HandedOver = 'taken' | 'alone' | 'late';
@@ -30,6 +31,7 @@ export interface Lead {
 export class LogPart {
   private keeping: LogKeeping;
   private rejoin: (() => Promise<void>) | null = null; // one try to be a whole member again; null: not in yet
+  private looking: ReturnType<typeof setTimeout> | null = null; // whether the browser keeps the log again
   private readonly links: Pick<PeerLinks, 'onGone'>;
   private readonly view: MeshView;
   private readonly lead: Lead;
@@ -72,7 +74,15 @@ export class LogPart {
   /** Starts this peer's copy of the log. Raises BadBoot. */
   take(begin: Beginning): Replica {
     const { log } = this;
+    if (log.lacks) this.lookForDisk(log);
     return this.view.takePart(begin, log.durable ? log.store : null);
+  }
+
+  /** Lets go of the log: this membership is over. */
+  close(): void {
+    if (this.looking !== null) clearTimeout(this.looking);
+    this.looking = null;
+    this.log.close();
   }
 
   /** Lets another peer lead. Follows what happens: who leads, who is here; it waits HAND_OVER_MS at most. */
@@ -133,12 +143,36 @@ export class LogPart {
     }, GIVE_UP_DISK_MS);
   }
 
-  /** What is kept here can be trusted no more: this peer joins as another one, and keeps nothing from now on. */
+  /** What is kept here is not trusted: this peer joins as another one, in memory until the browser takes a log. */
   private liveAgain(why: string): void {
-    this.notice(`the log of the mesh cannot be kept here: ${textOf(why)}`);
+    this.notice(`the log of the mesh cannot be kept here: ${textOf(why)}; goes on without it`);
+    const kept = this.log;
+    this.goOnWith(new LogKeeping(this.mesh, this.view.me, false, this.notice));
+    this.lookForDisk(kept);
+  }
+
+  /** Looks from time to time whether the browser keeps what it refused, and goes on with `kept` then. */
+  private lookForDisk(kept: LogKeeping): void {
+    this.looking ??= setTimeout(() => void this.keepAgain(kept).catch(reportError), KEEP_AGAIN_MS);
+  }
+
+  private async keepAgain(kept: LogKeeping): Promise<void> {
+    const isIn = this.rejoin !== null && this.view.replica?.leads !== true; // who leads leads on
+    const takes = isIn && (await kept.canKeep());
+    if (this.looking === null) return; // this peer left meanwhile
+    this.looking = null;
+    if (!takes) {
+      this.lookForDisk(kept);
+      return;
+    }
+    this.notice('the log of the mesh is kept here again');
+    this.goOnWith(kept);
+  }
+
+  private goOnWith(keeping: LogKeeping): void {
     this.view.leaveLog();
     this.log.close();
-    this.keeping = new LogKeeping(this.mesh, this.view.me, false, this.notice);
+    this.keeping = keeping;
     this.view.roleChanged(); // nobody leads, as far as this peer knows: it looks for the mesh
   }
 }

@@ -20,6 +20,8 @@ import { DiskFull, LogInUse, StateUnusable, textOf } from '../errors';
 const DATABASE = 'shoal-consensus';
 const VERSION = 2; // 2: logs that were set aside
 const WITHIN_MS = 5000; // a database that does not open must not keep this peer from joining
+const PROBE = 'probe'; // the name of no log
+const PROBE_BYTES = 1 << 20; // a database that takes so much is worth a try
 const RANDOM_BITS = 11; // of an incarnation; the others are milliseconds, and last beyond the year 2100
 
 interface Schema extends DBSchema {
@@ -48,6 +50,7 @@ export interface ConsensusStore {
   /** Whether the browser promised not to evict it by itself; asked for when the store opens. */
   readonly persisted: Promise<boolean>;
   readonly kept: Kept; // as it was when the store opened
+  readonly owner: string | null; // this opening of the log, which may write; null: in memory
   readonly wantsSnapshot: boolean;
   /**
    * Rejects with DiskFull (nothing changed, the same may be tried again), LogInUse, StateUnusable (nothing more is).
@@ -58,19 +61,41 @@ export interface ConsensusStore {
   close(): void;
 }
 
-/** The log named `log`; in memory, with a notice, where the browser keeps nothing. Null: in memory. */
+/**
+ * The log named `log`; in memory, with a notice, where the browser keeps nothing. Null: in memory. A new life has an
+ * incarnation higher than `above`.
+ */
 export async function openConsensusStore(
   log: string | null,
   notice: (text: string) => void,
+  above = 0,
 ): Promise<ConsensusStore> {
-  if (log === null) return new MemoryStore();
+  if (log === null) return new MemoryStore(above);
   try {
-    return await IndexedStore.open(log, notice);
+    return await IndexedStore.open(log, notice, above);
   } catch (error) {
     notice(
       `this browser keeps no consensus log (${textOf(error)}): after a reload this tab learns everything anew`,
     );
-    return new MemoryStore();
+    return new MemoryStore(above);
+  }
+}
+
+/** Whether the database opens and takes something, and no other opening than `owner` has the log named `log` since. */
+export async function canKeepLog(log: string, owner: string | null): Promise<boolean> {
+  try {
+    return await withDatabase(async (database) => {
+      const found = await database.get('states', log);
+      if (owner !== null && found !== undefined && found.owner !== owner) return false;
+      const trial = database.transaction(ALL, 'readwrite', { durability: 'strict' });
+      const filling = { index: 0, term: 0, servers: [], data: new Uint8Array(PROBE_BYTES) };
+      quietly(trial.objectStore('snapshots').put(filling, PROBE));
+      await trial.done;
+      await database.delete('snapshots', PROBE);
+      return true;
+    });
+  } catch {
+    return false;
   }
 }
 
@@ -124,20 +149,28 @@ export async function forgetLog(log: string): Promise<void> {
   });
 }
 
-function newIncarnation(): number {
-  const [drawn = 0] = crypto.getRandomValues(new Uint16Array(1));
-  return Date.now() * 2 ** RANDOM_BITS + (drawn % 2 ** RANDOM_BITS);
+/** Below 2^53, and higher than `above` and, unless the clock was set back, those drawn in earlier milliseconds. */
+function newIncarnation(above: number): number {
+  const [random = 0] = crypto.getRandomValues(new Uint16Array(1));
+  return Math.max(Date.now() * 2 ** RANDOM_BITS + (random % 2 ** RANDOM_BITS), above + 1);
 }
 
-function fresh(): Kept {
-  return { hardState: { term: 0, vote: '' }, snapshot: null, entries: [], incarnation: newIncarnation() };
+function fresh(above: number): Kept {
+  const incarnation = newIncarnation(above);
+  return { hardState: { term: 0, vote: '' }, snapshot: null, entries: [], incarnation };
 }
 
 class MemoryStore implements ConsensusStore {
   readonly durable = false;
+  readonly owner = null;
   readonly persisted = Promise.resolve(false);
-  readonly kept = fresh();
-  private held = new Held(this.kept);
+  readonly kept: Kept;
+  private held: Held;
+
+  constructor(above: number) {
+    this.kept = fresh(above);
+    this.held = new Held(this.kept);
+  }
 
   get wantsSnapshot(): boolean {
     return this.held.wantsSnapshot;
@@ -168,7 +201,7 @@ class IndexedStore implements ConsensusStore {
   readonly kept: Kept;
   private readonly database: IDBPDatabase<Schema>;
   private readonly log: string;
-  private readonly owner: string;
+  readonly owner: string;
   private held: Held;
   private broken: StateUnusable | null = null;
   private last: Promise<void> = Promise.resolve();
@@ -183,12 +216,12 @@ class IndexedStore implements ConsensusStore {
     database.addEventListener('close', () => this.breaks(new StateUnusable(CLEARED))); // not by `close` below
   }
 
-  static async open(log: string, notice: (text: string) => void): Promise<IndexedStore> {
+  static async open(log: string, notice: (text: string) => void, above: number): Promise<IndexedStore> {
     const opening = opened();
     try {
       const database = await inTime(opening);
       const owner = crypto.randomUUID();
-      const found = await inTime(takeOwnership(database, log, owner));
+      const found = await inTime(takeOwnership(database, log, owner, above));
       if (found.damage !== null) {
         notice(
           `this browser's consensus log is damaged (${found.damage}): it is kept, and this tab learns everything anew ` +
@@ -327,7 +360,12 @@ interface Found {
 }
 
 /** Reads what is there, or begins anew; from now on only `owner` writes. */
-async function takeOwnership(database: IDBPDatabase<Schema>, log: string, owner: string): Promise<Found> {
+async function takeOwnership(
+  database: IDBPDatabase<Schema>,
+  log: string,
+  owner: string,
+  above: number,
+): Promise<Found> {
   const writing = database.transaction(EVERY, 'readwrite', { durability: 'strict' });
   const states = writing.objectStore('states');
   const stored = await storedOf(writing, log);
@@ -341,7 +379,7 @@ async function takeOwnership(database: IDBPDatabase<Schema>, log: string, owner:
     damage = error.message;
   }
   if (held === null) {
-    const kept = fresh();
+    const kept = fresh(above);
     held = new Held(kept);
     if (damage !== null) setAside(writing, log, stored);
     quietly(states.put({ format: FORMAT, incarnation: kept.incarnation, owner, ...kept.hardState }, log));

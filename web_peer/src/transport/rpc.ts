@@ -111,7 +111,7 @@ export class Calls {
       reply(STATUS.ok, '', await this.answer(peer, frame.method, objectOf(frame.body)));
     } catch (error) {
       if (error instanceof NotLeader) reply(STATUS.elsewhere, error.message, { leader: error.leader });
-      else if (error instanceof BeginAnew) reply(STATUS.anew, error.message, {});
+      else if (error instanceof BeginAnew) reply(STATUS.anew, error.message, { above: error.above });
       else if (error instanceof PeerError) reply(STATUS.refused, error.message, {});
       else {
         reportError(error);
@@ -122,15 +122,22 @@ export class Calls {
 }
 
 function refusalOf({ status, message, body }: Response): MeshError {
-  if (status === STATUS.anew) return new BeginAnew(message);
-  if (status !== STATUS.elsewhere) return new MeshError(message);
-  let leader: unknown = '';
-  try {
-    ({ leader } = objectOf(body));
-  } catch {
-    // it names nobody
+  if (status === STATUS.anew) {
+    const { above } = named(body);
+    const known = Number.isSafeInteger(above) && (above as number) >= 0 && above !== Number.MAX_SAFE_INTEGER;
+    return new BeginAnew(message, known ? (above as number) : 0);
   }
+  if (status !== STATUS.elsewhere) return new MeshError(message);
+  const { leader } = named(body);
   return new NotLeader(message, typeof leader === 'string' && leader.length <= MAX_PEER ? leader : '');
+}
+
+function named(body: Uint8Array): Body {
+  try {
+    return objectOf(body);
+  } catch {
+    return {}; // it names nothing
+  }
 }
 
 function bytesOf(body: Body): Uint8Array<ArrayBuffer> {

@@ -1,7 +1,14 @@
-/* Who leads and leaves hands the mesh on: it is closed only where nobody is here who could keep it. */
+/*
+ * Who leads and leaves hands the mesh on: it is closed only where nobody is here who could keep it. A log that the
+ * browser refuses is kept once it takes it.
+ */
 
+import 'fake-indexeddb/auto';
+
+import { IDBFactory } from 'fake-indexeddb';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
+import { LogKeeping } from '../../src/replication/log_keeping';
 import { LogPart } from '../../src/replication/log_membership';
 import type { MeshView } from '../../src/replication/mesh_view';
 import type { PeerLinks } from '../../src/transport/peer_links';
@@ -94,5 +101,96 @@ describe('handing over', () => {
     await vi.runAllTimersAsync();
     await expect(handed).resolves.toBe('late');
     expect(leader.listeners()).toBe(0);
+  });
+});
+
+/** A part in the log of a tab that is in, which does not lead. */
+class Follower {
+  readonly told: string[] = [];
+  readonly part: LogPart;
+  looked = 0; // for the mesh
+  lose: (why: string) => void = () => undefined;
+
+  constructor() {
+    const view = {
+      me: ME,
+      replica: { leads: false },
+      onLogRefused: () => () => undefined,
+      onLogLost: (lost: (why: string) => void) => (this.lose = lost),
+      takePart: () => ({}),
+      leaveLog: () => undefined,
+      roleChanged: () => (this.looked += 1),
+    };
+    const lead = { isAble: true, current: null, untilLeads: () => Promise.resolve(true) };
+    const links = {} as PeerLinks;
+    this.part = new LogPart(links, view as unknown as MeshView, lead, 'mesh', (text) => this.told.push(text));
+    this.part.keeps();
+    this.part.entered(() => Promise.resolve());
+  }
+
+  async enter(): Promise<number> {
+    const begin = await this.part.log.open(1);
+    this.part.take(begin);
+    return begin.incarnation;
+  }
+}
+
+describe('a log that the browser does not keep', () => {
+  const refusing = {
+    open: () => {
+      throw new DOMException('no room', 'QuotaExceededError');
+    },
+  };
+  const database = new IDBFactory();
+  const soon = (look: () => void): Promise<void> => vi.waitFor(look, { timeout: 20_000 });
+
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    vi.stubGlobal('reportError', (error: unknown) => expect.unreachable(String(error)));
+    vi.stubGlobal('indexedDB', new IDBFactory());
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    vi.unstubAllGlobals();
+  });
+
+  it('from the beginning is kept once it does, as another life', async () => {
+    vi.stubGlobal('indexedDB', refusing);
+    const tab = new Follower();
+    const first = await tab.enter();
+    expect(tab.told).toEqual([expect.stringContaining('keeps no consensus log')]);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(tab.looked).toBe(0);
+    vi.stubGlobal('indexedDB', database);
+    await vi.advanceTimersByTimeAsync(15_000);
+    await soon(() => expect(tab.looked).toBe(1));
+    expect(tab.told.slice(1)).toEqual(['the log of the mesh is kept here again']);
+    expect(await tab.enter()).toBeGreaterThan(first);
+    expect(tab.part.log.durable).toBe(true);
+    tab.part.close();
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('any more is kept once it does, unless another tab is this peer now', async () => {
+    const tab = new Follower();
+    const first = await tab.enter();
+    tab.lose('broken');
+    expect(tab.told).toEqual([expect.stringMatching(/cannot be kept here: broken; goes on without it/)]);
+    expect(tab.looked).toBe(1);
+    await tab.enter();
+    expect(tab.part.log.durable).toBe(false);
+    await vi.advanceTimersByTimeAsync(15_000);
+    await soon(() => expect(tab.looked).toBe(2));
+    expect(await tab.enter()).toBe(first); // whoever leads tells it to begin anew
+    expect(tab.part.log.durable).toBe(true);
+
+    const other = new LogKeeping('mesh', ME, true, () => undefined);
+    await other.open(1);
+    tab.lose('another tab is this peer');
+    await tab.enter();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(tab.looked).toBe(3);
+    other.close();
+    tab.part.close();
   });
 });

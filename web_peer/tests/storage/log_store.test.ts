@@ -270,6 +270,17 @@ describe('lost or damaged storage is a new life', () => {
     expect(told).toEqual([]); // nothing tells an eviction from a first visit
   });
 
+  test('with one above that which is known, whatever the clock says', async () => {
+    const before = await lived();
+    vi.stubGlobal('indexedDB', new IDBFactory());
+    vi.spyOn(Date, 'now').mockReturnValue(Math.floor(before / 2 ** 11) - 6 * 3_600_000);
+    for (const log of [LOG, null]) {
+      const store = await openConsensusStore(log, (text) => told.push(text), before);
+      opened.push(store);
+      expect(store.kept.incarnation).toBe(before + 1);
+    }
+  });
+
   const state = { format: 1, incarnation: 5, owner: 'x', term: 3, vote: 'pb' };
   test.each<[string, (database: Awaited<ReturnType<typeof openDB>>) => Promise<unknown>]>([
     ['the state is gone', (database) => database.delete('states', LOG)],

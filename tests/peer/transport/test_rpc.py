@@ -1,0 +1,52 @@
+"""Questions between two peers: what a refusal says beside its words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from peer.errors import BeginAnew, MeshError, NotLeader, PeerError
+from peer.transport.rpc import Calls
+from peer.wire.generated.frames import Frame, Request, Response
+from peer.wire.json_codec import Body
+
+
+async def refusal(error: PeerError, body: bytes | None = None) -> MeshError:
+    """What an asker hears where the other side refuses with `error`, and with another body if one is given."""
+
+    async def refuse(peer: str, method: str, said: Body) -> Body:
+        raise error
+
+    def asked(peer: str, frame: Frame) -> None:
+        assert isinstance(frame, Request)
+        answering.requested("a", frame)
+
+    def answered(peer: str, frame: Frame) -> None:
+        assert isinstance(frame, Response)
+        asking.responded("b", frame if body is None else replace(frame, body=body))
+
+    asking, answering = Calls(asked, refuse), Calls(answered, refuse)
+    with pytest.raises(MeshError) as heard:
+        await asking.call("b", "join", {}, 10.0)
+    return heard.value
+
+
+async def test_a_refusal_names_who_leads_or_above_which_incarnation_a_life_begins() -> None:
+    led = await refusal(NotLeader("x", "ann"))
+    assert isinstance(led, NotLeader)
+    assert (str(led), led.leader) == ("x", "ann")
+    anew = await refusal(BeginAnew("y", 7))
+    assert isinstance(anew, BeginAnew)
+    assert (str(anew), anew.above) == ("y", 7)
+    assert type(await refusal(MeshError("z"))) is MeshError
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b'{"above":-1}', b'{"above":true}', b'{"above":"7"}', b'{"above":9007199254740991}'],
+)
+async def test_a_refusal_that_names_it_wrongly_names_none(body: bytes) -> None:
+    anew = await refusal(BeginAnew("y", 7), body)
+    assert isinstance(anew, BeginAnew)
+    assert anew.above == 0

@@ -1,0 +1,44 @@
+/* Questions between two peers: what a refusal says beside its words. */
+
+import { expect, it } from 'vitest';
+
+import { BeginAnew, MeshError, NotLeader, type PeerError } from '../../src/errors';
+import type { Frame } from '../../src/wire/generated/frames';
+import { Calls } from '../../src/transport/rpc';
+
+/** What an asker hears where the other side refuses with `error`, whose answer is changed on its way. */
+async function refusal(error: PeerError, changed: (body: string) => string = (body) => body): Promise<unknown> {
+  const answering = new Calls(
+    (_, frame) => {
+      if (frame.kind !== 'RESPONSE') throw new Error('expected an answer');
+      const body = new TextEncoder().encode(changed(new TextDecoder().decode(frame.body)));
+      asking.responded('b', { ...frame, body } as Frame & { kind: 'RESPONSE' });
+    },
+    () => Promise.reject(error),
+  );
+  const asking: Calls = new Calls(
+    (_, frame) => {
+      if (frame.kind === 'REQUEST') answering.requested('a', frame);
+    },
+    () => Promise.resolve({}),
+  );
+  return asking.call('b', 'join', {}).then(
+    () => null,
+    (heard: unknown) => heard,
+  );
+}
+
+it('a refusal names who leads, or above which incarnation a life begins', async () => {
+  expect(await refusal(new NotLeader('x', 'ann'))).toMatchObject({ message: 'x', leader: 'ann' });
+  const anew = await refusal(new BeginAnew('y', 7));
+  expect(anew).toBeInstanceOf(BeginAnew);
+  expect(anew).toMatchObject({ message: 'y', above: 7 });
+  expect(await refusal(new MeshError('z'))).toMatchObject({ message: 'z' });
+});
+
+it.each(['', '{}', '[]', '{"above":-1}', '{"above":1.5}', '{"above":"7"}', '{"above":9007199254740991}'])(
+  'one that names it wrongly names none: %s',
+  async (body) => {
+    expect(await refusal(new BeginAnew('y', 7), () => body)).toMatchObject({ above: 0 });
+  },
+);
