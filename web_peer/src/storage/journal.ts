@@ -1,7 +1,7 @@
 /*
  * Keeps a tab's transaction log in IndexedDB, so that after a reload it knows what it held and was doing (twin of
  * peer/storage/journal.py). Edge. Nothing here ends a tab: a damaged log is set aside and what can be read of it is
- * used, a database that cannot be used means a log in memory only.
+ * used, a database that cannot be used means a log in memory only until it can, and what it refuses is written later.
  */
 
 import { type DBSchema, type IDBPDatabase, openDB } from 'idb';
@@ -20,6 +20,7 @@ import { type LogEffect, type LogEvent, NOTHING, type Recovered, Transactions } 
 const DATABASE = 'shoal-transactions';
 const VERSION = 1;
 const WITHIN_MS = 3000; // a database that does not answer must keep nobody from joining, loading or leaving
+const AGAIN_MS = 10_000; // between tries to use a database that refuses
 const MAX_RECORDS = 100_000; // read of one log; checkpoints keep it under a thousand
 
 type Key = [log: string, number: number];
@@ -116,16 +117,20 @@ export class Journal {
   recovered: Recovered = NOTHING;
   core = new Transactions();
   private shelf: RecordShelf | null = null;
+  private log: string | null = null; // its name; null: in memory for good
+  private retry: ReturnType<typeof setTimeout> | null = null; // set while the database refuses
   private warn: (text: string) => void = () => undefined;
   private on = true;
+  private begun = false; // with what the database had
   private waiting: LogEffect[] = [];
   private writing: Promise<void> | null = null;
 
-  /** The log named `log`; in memory only where there is no name, or the database cannot be used. */
+  /** The log named `log`; in memory only where there is no name, or as long as the database cannot be used. */
   static async open(log: string | null, warn: (text: string) => void): Promise<Journal> {
     const journal = new Journal();
     journal.warn = warn;
     if (log === null) return journal;
+    journal.log = log;
     try {
       journal.shelf = await RecordShelf.open(log);
       await inTime(journal.recover(journal.shelf));
@@ -194,13 +199,14 @@ export class Journal {
 
   /** Writes what waits, and a checkpoint, and lets the database go. */
   async close(): Promise<void> {
-    const { shelf } = this;
-    if (shelf === null) return;
+    this.log = null;
+    if (this.retry !== null) clearTimeout(this.retry);
+    this.retry = null;
     if (this.on) this.write([this.core.compacted()]);
     this.on = false;
     if (this.writing !== null) await inTime(this.writing).catch(() => undefined);
+    this.shelf?.close();
     this.shelf = null;
-    shelf.close();
   }
 
   private async recover(shelf: RecordShelf): Promise<void> {
@@ -229,6 +235,7 @@ export class Journal {
     await shelf.write(effects.flatMap((effect) => (effect.kind === 'undo' ? [] : [effect])));
     this.core = core;
     this.recovered = recovered;
+    this.begun = true;
   }
 
   private atOnce(operation: Operation): void {
@@ -269,7 +276,43 @@ export class Journal {
     this.shelf?.close();
     this.shelf = null;
     this.waiting = [];
-    this.warn(`${why}: what this tab holds is not known after a reload`);
+    this.warn(`${why}: until it does, what this tab holds is not known after a reload`);
+    this.tryLater();
+  }
+
+  private tryLater(): void {
+    if (this.log !== null) this.retry = setTimeout(() => void this.tryAgain(this.log), AGAIN_MS);
+  }
+
+  /** What stands in the database now is of before it refused: the checkpoint takes its place. */
+  private async tryAgain(log: string | null): Promise<void> {
+    if (log === null) return;
+    let shelf: RecordShelf | null = null;
+    try {
+      shelf = await RecordShelf.open(log);
+      if (this.begun) await inTime(shelf.read());
+      else await inTime(this.setAsideUnread(shelf));
+      await inTime(shelf.write([(this.on ? this.core : new Transactions()).compacted()]));
+    } catch {
+      shelf?.close();
+      this.tryLater();
+      return;
+    }
+    if (this.retry === null) {
+      shelf.close(); // this journal was closed meanwhile
+      return;
+    }
+    this.retry = null;
+    this.begun = true;
+    this.shelf = shelf;
+    if (this.on) this.write([this.core.compacted()]); // with what came in the meantime
+    this.warn('this browser keeps the transaction log again');
+  }
+
+  /** A log that could not be read when this page began is none of this life. */
+  private async setAsideUnread(shelf: RecordShelf): Promise<void> {
+    const lines = await shelf.read();
+    if (lines.length > 0) await shelf.setAside(lines);
   }
 }
 

@@ -80,10 +80,7 @@ export class Transactions {
    * The log of a process that begins where the records end. Throws WrongRecord for an impossible order of them; with
    * `gaps`, where some are missing, those that do not follow are passed over.
    */
-  static recover(
-    records: Iterable<LogRecord>,
-    gaps = false,
-  ): [Transactions, Recovered, readonly Recovery[]] {
+  static recover(records: Iterable<LogRecord>, gaps = false): [Transactions, Recovered, readonly Recovery[]] {
     let log = new Transactions();
     for (const record of records) {
       try {

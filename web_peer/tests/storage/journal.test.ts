@@ -4,7 +4,7 @@ import 'fake-indexeddb/auto';
 
 import { IDBFactory } from 'fake-indexeddb';
 import { type IDBPDatabase, openDB } from 'idb';
-import { beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 
 import { decodeRecord, type Operation } from '../../src/storage/journal_records';
 import { Journal } from '../../src/storage/journal';
@@ -87,7 +87,9 @@ test.each([['hello'], ['["committed","load",0,31]']])('damaged records are set a
   await database.put('records', line, [LOG, 0]);
   const journal = await open();
   expect(told).toHaveLength(1);
-  expect(told[0]).toMatch(/it is kept, and this tab (begins as if it held nothing|goes on with the 1 records)/);
+  expect(told[0]).toMatch(
+    /it is kept, and this tab (begins as if it held nothing|goes on with the 1 records)/,
+  );
   expect(await database.getAll('damaged')).toEqual([[line]]);
   database.close();
   await done(journal, A);
@@ -108,34 +110,46 @@ async function recordsLeft(lines?: unknown[]): Promise<IDBPDatabase> {
 
 const LENGTH = 6; // a checkpoint of nothing, and what was noted since
 const DAMAGES: [string, (database: IDBPDatabase, number: number) => Promise<unknown>][] = [
-  ['flipped', async (db, at) => db.put('records', flipped(String(await db.get('records', [LOG, at]))), [LOG, at])],
-  ['cut', async (db, at) => db.put('records', String(await db.get('records', [LOG, at])).slice(0, 5), [LOG, at])],
+  [
+    'flipped',
+    async (db, at) => db.put('records', flipped(String(await db.get('records', [LOG, at]))), [LOG, at]),
+  ],
+  [
+    'cut',
+    async (db, at) => db.put('records', String(await db.get('records', [LOG, at])).slice(0, 5), [LOG, at]),
+  ],
   ['of another type', (db, at) => db.put('records', new Uint8Array(9), [LOG, at])],
   ['doubled', async (db, at) => db.put('records', await db.get('records', [LOG, at]), [LOG, LENGTH])],
 ];
 const flipped = (text: string): string => text.replace('[', 'Z');
 
-test.each(DAMAGES)('a record that is %s costs nothing of the others, whichever it is', async (how, damage) => {
-  for (let number = 0; number < LENGTH; number += 1) {
-    vi.stubGlobal('indexedDB', new IDBFactory());
-    told = [];
-    const database = await recordsLeft();
-    const before: unknown[] = await database.getAll('records');
-    expect(before).toHaveLength(LENGTH);
-    await damage(database, number);
-    const damaged: unknown[] = await database.getAll('records');
-    const journal = await open();
-    const readable = how === 'doubled' ? damaged : before.filter((_, at) => at !== number);
-    const [, { held }] = Transactions.recover(readable.map((line) => decodeRecord(String(line))), true);
-    expect(journal.recovered.held).toEqual(held);
-    if (told.length > 0) {
-      expect(told).toEqual([expect.stringContaining(`goes on with the ${readable.length} records`)]);
-      expect(await database.getAll('damaged')).toEqual([damaged]);
-    } else expect(how).toBe('doubled');
-    database.close();
-    await journal.close();
-  }
-});
+test.each(DAMAGES)(
+  'a record that is %s costs nothing of the others, whichever it is',
+  async (how, damage) => {
+    for (let number = 0; number < LENGTH; number += 1) {
+      vi.stubGlobal('indexedDB', new IDBFactory());
+      told = [];
+      const database = await recordsLeft();
+      const before: unknown[] = await database.getAll('records');
+      expect(before).toHaveLength(LENGTH);
+      await damage(database, number);
+      const damaged: unknown[] = await database.getAll('records');
+      const journal = await open();
+      const readable = how === 'doubled' ? damaged : before.filter((_, at) => at !== number);
+      const [, { held }] = Transactions.recover(
+        readable.map((line) => decodeRecord(String(line))),
+        true,
+      );
+      expect(journal.recovered.held).toEqual(held);
+      if (told.length > 0) {
+        expect(told).toEqual([expect.stringContaining(`goes on with the ${readable.length} records`)]);
+        expect(await database.getAll('damaged')).toEqual([damaged]);
+      } else expect(how).toBe('doubled');
+      database.close();
+      await journal.close();
+    }
+  },
+);
 
 test('a record that is gone from the middle is damage', async () => {
   const database = await recordsLeft();
@@ -159,6 +173,66 @@ test('no IndexedDB at all: memory, with a notice', async () => {
   expect(journal.core.held).toEqual([{ first: 0, stop: 31 }]);
   expect(told).toHaveLength(1);
   await journal.close();
+});
+
+describe('a database that is back', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+  });
+  /** Time goes by, with turns of the database between the seconds. */
+  async function pass(seconds: number): Promise<void> {
+    for (let second = 0; second < seconds; second += 1) {
+      await vi.advanceTimersByTimeAsync(1000);
+      for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+  const again = 'this browser keeps the transaction log again';
+
+  test('gets all that was noted meanwhile', async () => {
+    const journal = await open();
+    await done(journal, A);
+    const spy = vi.spyOn(IDBObjectStore.prototype, 'put').mockImplementation(() => {
+      throw new DOMException('no room', 'QuotaExceededError');
+    });
+    await done(journal, B);
+    await pass(1);
+    expect(journal.kept).toBe(false);
+    await pass(30);
+    expect(told).toHaveLength(1);
+    spy.mockRestore();
+    await pass(11);
+    expect(journal.kept).toBe(true);
+    expect(told.slice(1)).toEqual([again]);
+    await journal.begin({ kind: 'unload', first: 0, stop: 31 });
+    journal.commit({ kind: 'unload', first: 0, stop: 31 });
+    await journal.close();
+    expect(vi.getTimerCount()).toBe(0);
+    expect((await open()).recovered.held).toEqual([{ first: 31, stop: 62 }]);
+  });
+
+  test('and could not be read at first keeps what it had, aside', async () => {
+    const database = await recordsLeft();
+    const before: unknown[] = await database.getAll('records');
+    const real = indexedDB;
+    vi.stubGlobal('indexedDB', {
+      open: () => {
+        throw new DOMException('not now', 'UnknownError');
+      },
+    });
+    const journal = await open();
+    await done(journal, B);
+    vi.stubGlobal('indexedDB', real);
+    await pass(11);
+    expect(journal.kept).toBe(true);
+    expect(told.slice(1)).toEqual([again]);
+    await journal.close();
+    expect(await database.getAll('damaged')).toEqual([before]);
+    expect((await open()).recovered.held).toEqual([{ first: 31, stop: 62 }]);
+    database.close();
+  });
 });
 
 test('a database that refuses to write is told once', async () => {

@@ -7,7 +7,10 @@ import type { Frame } from '../../src/wire/generated/frames';
 import { Calls } from '../../src/transport/rpc';
 
 /** What an asker hears where the other side refuses with `error`, whose answer is changed on its way. */
-async function refusal(error: PeerError, changed: (body: string) => string = (body) => body): Promise<unknown> {
+async function refusal(
+  error: PeerError,
+  changed: (body: string) => string = (body) => body,
+): Promise<unknown> {
   const answering = new Calls(
     (_, frame) => {
       if (frame.kind !== 'RESPONSE') throw new Error('expected an answer');
