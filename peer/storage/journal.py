@@ -2,7 +2,7 @@
 
 Edge. `TransactionFile` is the file, used by one thread; `Journal` is what the rest of the peer tells of its operations.
 Nothing here ends a peer: a damaged file is set aside and what can be read of it is used, one that cannot be opened
-means a log in memory only, and what a disk refuses is tried again.
+means a log in memory only until it can, and what a disk refuses is tried again.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import logging
 import os
 import shutil
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, assert_never
@@ -57,6 +59,7 @@ from planner.model.durable_files import free_name
 FORMAT: Final = 2  # user_version of the file; 2: a checksum in every row
 MAX_RECORDS: Final = 100_000  # read from one file; checkpoints keep it under a thousand
 SALVAGED_BYTES: Final = 64 << 20  # of a damaged file; one of ours is under one
+AGAIN_S: Final = 10.0  # between tries to open a file that cannot be used
 _CLOSED_S: Final = 10.0  # a disk that hangs must not keep a peer from leaving
 _DAMAGED: Final = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
@@ -139,7 +142,8 @@ class TransactionFile:
                 "CREATE TABLE IF NOT EXISTS records "
                 "(number INTEGER PRIMARY KEY, record TEXT NOT NULL, sum INTEGER) STRICT"
             )
-            execute(f"PRAGMA user_version = {FORMAT}")
+            if version != FORMAT:
+                execute(f"PRAGMA user_version = {FORMAT}")
         finally:
             with suppress(sqlite3.Error):
                 execute("COMMIT")
@@ -229,6 +233,22 @@ def open_log(
     return None, Transactions(), NOTHING
 
 
+def _opened_late(path: Path) -> TransactionFile | None:
+    """The file, which could not be used when this peer began, and what was in it set aside; None: it still cannot."""
+    with suppress(StateUnusable, OSError):
+        try:
+            file = TransactionFile(path)
+            if not file.read():
+                return file
+            file.close()
+        except WrongRecord:
+            pass
+        _set_aside(path, free_name(path))
+        with suppress(WrongRecord):
+            return TransactionFile(path)
+    return None
+
+
 def salvage(path: Path) -> list[Record]:
     """The records of a damaged file that are as they were written, in order. The file is left as it is."""
     found: list[Record] = []
@@ -301,17 +321,20 @@ class Journal:
         """A log in memory only; `open` makes one with a file."""
         self.recovered: Recovered = NOTHING
         self._core = Transactions()
+        self._path: Path | None = None
         self._file: TransactionFile | None = None  # touched by the writer only
+        self._again_at = 0.0  # when a file that cannot be used is tried again
         self._writer: ThreadPoolExecutor | None = None
         self._waiting: deque[Effect] = deque()
         self._scheduled = False  # a flush is on its way to the writer and has not begun
         self._refused = False  # the disk takes nothing for now; touched by the writer only
         self._warn: Callable[[str], None] = log.warning  # may be called on any thread
+        self._caught_up: Callable[[], object] = lambda: None  # may be called on any thread
         self._on = True
 
     @classmethod
     async def open(cls, path: Path | None, warn: Callable[[str], None] = log.warning) -> Journal:
-        """The log in `path`; in memory only where there is no path, or the file cannot be used."""
+        """The log in `path`; in memory only where there is no path, or as long as the file cannot be used."""
         journal = cls()
         if path is None:
             return journal
@@ -322,17 +345,18 @@ class Journal:
                 loop.call_soon_threadsafe(warn, text)
 
         journal._warn = tell
+        journal._path = path
+        journal._caught_up = partial(loop.call_soon_threadsafe, journal._catch_up)
         journal._writer = ThreadPoolExecutor(1, "transactions")
         found = await loop.run_in_executor(journal._writer, open_log, path, tell)
         journal._file, journal._core, journal.recovered = found
-        if journal._file is None:
-            journal._stop_writing()
+        journal._again_at = time.monotonic() + AGAIN_S
         return journal
 
     @property
     def kept(self) -> bool:
         """Whether what is noted here outlives the process."""
-        return self._writer is not None and self._on
+        return self._writer is not None and self._file is not None and self._on
 
     @property
     def core(self) -> Transactions:
@@ -343,7 +367,7 @@ class Journal:
         """Whether the mesh wants logs. Off, the file is emptied: it must not tell of a time that is long past."""
         if on is not self._on:
             self._on = on
-            self._write([self._core.compacted() if on else Transactions().compacted()])
+            self._write([self._whole()])
 
     # --- units: their operations are awaited
 
@@ -424,10 +448,23 @@ class Journal:
     def _write(self, effects: Iterable[Effect]) -> None:
         if self._writer is None:
             return
+        if self._file is None:
+            if time.monotonic() < self._again_at:
+                return  # a checkpoint says it, later
+            self._again_at = time.monotonic() + AGAIN_S
+            self._waiting.clear()
+            effects = [self._whole()]
         self._waiting.extend(effects)
         if self._waiting and not self._scheduled:
             self._scheduled = True
             self._writer.submit(self._flush)
+
+    def _whole(self) -> Compact:
+        return (self._core if self._on else Transactions()).compacted()
+
+    def _catch_up(self) -> None:
+        """What came while the file was opened is in the checkpoint that is written now."""
+        self._write([self._whole()])
 
     def _flush(self) -> None:
         """Runs on the writer: everything that waits, in one go."""
@@ -435,6 +472,12 @@ class Journal:
         batch: list[Effect] = []
         while self._waiting:
             batch.append(self._waiting.popleft())
+        if self._file is None and batch and self._path is not None:
+            self._file = _opened_late(self._path)
+            if self._file is not None:
+                self._warn(f"{self._path} is written again")
+                with suppress(RuntimeError):  # the loop closed meanwhile
+                    self._caught_up()
         file = self._file
         if not batch or file is None:
             return
@@ -455,8 +498,3 @@ class Journal:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _stop_writing(self) -> None:
-        if self._writer is not None:
-            self._writer.shutdown(wait=False)
-            self._writer = None

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from peer.errors import LogInUse
 from peer.storage.journal import Journal, TransactionFile, open_log, salvage
 from peer.storage.journal_core import Recovered, Standing, recover
 from peer.storage.journal_records import Begun, Committed, Load, Run, Unload, encode_record
+from tests.patience import WITHIN_S
 from tests.seeds import seeds
 
 A, B = Run(0, 31), Run(31, 62)
@@ -161,6 +163,19 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that look at bytes, not at what the disk was told."""
+    begin = TransactionFile._begin_to_use
+
+    def begin_to_use(file: TransactionFile) -> None:
+        begin(file)
+        file._database.execute("PRAGMA synchronous = OFF")
+
+    monkeypatch.setattr(TransactionFile, "_begin_to_use", begin_to_use)
+
+
+@pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damage_anywhere_is_told_or_changes_nothing(how: str, tmp_path: Path) -> None:
     right = tmp_path / "right"
@@ -188,6 +203,7 @@ def test_damage_anywhere_is_told_or_changes_nothing(how: str, tmp_path: Path) ->
     assert records == salvage(right)
 
 
+@pytest.mark.usefixtures("unsynced")
 def test_a_damaged_record_costs_only_itself(tmp_path: Path) -> None:
     right = tmp_path / "right"
     written(right)
@@ -306,6 +322,51 @@ def test_a_folder_that_cannot_be_written_means_memory_only(tmp_path: Path) -> No
     journal, told = opened(tmp_path / "peers" / "0.db")
     assert not journal.kept
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_file_that_can_be_used_later_gets_all_that_is_held(
+    before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many open files, a folder of somebody else, another process: for a while."""
+    path = tmp_path / "0.db"
+    if before:
+        asyncio.run(hold(path, B))
+    monkeypatch.setattr("peer.storage.journal.AGAIN_S", 0.0)
+    refuses = True
+    connect = sqlite3.connect
+
+    def refusing(*given: Any, **named: Any) -> sqlite3.Connection:
+        if refuses:
+            raise sqlite3.OperationalError("unable to open database file")
+        return connect(*given, **named)
+
+    monkeypatch.setattr(sqlite3, "connect", refusing)
+
+    async def go() -> list[str]:
+        nonlocal refuses
+        told: list[str] = []
+        journal = await Journal.open(path, told.append)
+        await journal.begin(Load(A))
+        journal.commit(Load(A))
+        assert not journal.kept
+        refuses = False
+        async with asyncio.timeout(WITHIN_S):
+            while not journal.kept:
+                journal.opened(bytes(16))
+                journal.closed(bytes(16))
+                await asyncio.sleep(0)
+        await journal.close()
+        await asyncio.sleep(0)
+        return told
+
+    told = asyncio.run(go())
+    assert len(told) == 2
+    assert "unable to open" in told[0]
+    assert told[1] == f"{path} is written again"
+    assert opened(path)[0].recovered.held == (A,)
+    if before:
+        assert salvage(tmp_path / "0.db.aside-1")
 
 
 def test_a_disk_that_refuses_is_told_once(tmp_path: Path) -> None:
