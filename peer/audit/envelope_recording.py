@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from peer.audit.norm_envelopes import MOST_BYTES, Envelopes, decode_envelopes, encode_envelopes, widened
+from peer.audit.norm_envelopes import FILE, MOST_BYTES, Envelopes, decode_envelopes, encode_envelopes, widened
 from peer.errors import PeerError
 from peer.model.tokenizer import text_of
 from peer.runtime.execution import Execution, Row
@@ -24,11 +24,11 @@ from peer.runtime.forms import FASTEST
 from peer.runtime.kv_slots import KvSlots
 from peer.session.evidence import Floats
 from planner.errors import PlannerError
+from planner.model.durable_files import free_name
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.shards import make_shard
 from planner.model.store import Store
 
-FILE: Final = "envelopes.json"
 TOKENS: Final = 64  # of each text, at most
 LOADED_BYTES: Final = 384 << 20  # of two units at once
 _TEXTS: Final = (
@@ -56,6 +56,23 @@ def recorded(store: Store, model_id: str) -> Envelopes | None:
         return decode_envelopes(path.read_bytes(), units)
     except (OSError, PlannerError):
         return None
+
+
+def record_again(
+    store: Store, model_id: str, tell: Callable[[str], None], progress: Callable[[int, int], None]
+) -> None:
+    """Sets envelopes that are damaged aside, and records them anew. Those that are missing stay so."""
+    path = envelopes_path(store, model_id)
+    if not path.exists() or recorded(store, model_id) is not None:
+        return
+    aside = free_name(path)
+    try:
+        path.replace(aside)
+    except OSError as error:
+        tell(f"{path} is damaged and cannot be moved away ({error.strerror}): remove it")
+        return
+    tell(f"{path} is damaged: it is {aside.name} now, and recorded again")
+    record(store, model_id, progress)
 
 
 def record(store: Store, model_id: str, progress: Callable[[int, int], None] = lambda *_: None) -> None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 
 from peer.session.evidence import Floats
 
 FORMAT: Final = "shoal-envelopes-1"
+FILE: Final = "envelopes.json"  # beside the manifest
 MOST_BYTES: Final = 1 << 20
 MOST_BORDERS: Final = 4096
 MILLI_LIMIT: Final = 300_000  # of the logarithm to base 2: beyond any float32
@@ -53,7 +55,8 @@ def widened(lengths: Sequence[Floats]) -> Envelopes:
 
 def encode_envelopes(envelopes: Envelopes) -> bytes:
     """The file's bytes."""
-    return json.dumps({"format": FORMAT, "borders": envelopes.borders}, separators=(",", ":")).encode()
+    borders = [list(pair) for pair in envelopes.borders]
+    return _compact({"format": FORMAT, "borders": borders, "crc32": crc32(_compact(borders))})
 
 
 def decode_envelopes(encoded: bytes, units: int) -> Envelopes | None:
@@ -67,6 +70,8 @@ def decode_envelopes(encoded: bytes, units: int) -> Envelopes | None:
     borders = said.get("borders") if isinstance(said, dict) and said.get("format") == FORMAT else None
     if not isinstance(borders, list) or len(borders) != units - 1 or units > MOST_BORDERS:
         return None
+    if said.get("crc32") not in (None, crc32(_compact(borders))):  # files of earlier versions have none
+        return None
     found = []
     for pair in borders:
         if not isinstance(pair, list) or len(pair) != 2 or not all(type(number) is int for number in pair):
@@ -75,3 +80,7 @@ def decode_envelopes(encoded: bytes, units: int) -> Envelopes | None:
             return None
         found.append((pair[0], pair[1]))
     return Envelopes(tuple(found))
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from typing import Final
 
-from peer.audit.envelope_recording import FILE, recorded
-from peer.audit.norm_envelopes import MOST_BYTES, Envelopes, decode_envelopes
+from peer.audit.envelope_recording import recorded
+from peer.audit.norm_envelopes import FILE, MOST_BYTES, Envelopes, decode_envelopes
 from peer.audit.recomputation import Start
 from peer.errors import PeerError
 from peer.model.fetcher import Fetcher

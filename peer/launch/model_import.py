@@ -12,12 +12,12 @@ from types import MappingProxyType
 from typing import Final
 
 from peer.errors import BadCommand, TextError
-from peer.launch.stored_models import Kind, StoredModel, stored_model
+from peer.launch.stored_models import Kind, StoredModel, check_blobs, stored_model
 from peer.launch.terminal import counting, out, say
 from peer.member.peer_options import bytes_text
 from peer.model.chat_template import Message, not_in_tabs
 from peer.model.tokenizer import Text
-from planner.errors import CorruptModel, CorruptStore, UnknownArchitecture
+from planner.errors import CorruptModel, CorruptStore, NotInStore, UnknownArchitecture
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
@@ -29,6 +29,7 @@ from planner.model.units import build_model
 from planner.types import WeightFormat
 
 SAMPLE: Final = "--sample"  # among the files of an import
+ENVELOPES: Final = "envelopes.json"  # as peer.audit.norm_envelopes has it
 ENCODER_WEIGHTS: Final = "f32"  # embedding models are kept as float32
 
 _DOES: Final = {
@@ -118,7 +119,26 @@ def _by_id(store: Store, name: str) -> StoredModel | None:
     found = stored_model(store, model_id)
     if found is None or not found.whole:
         raise CorruptStore(f"model {model_id} is not whole in the store {store.root}: import it again")
+    damage = _damage(store, found)
+    if damage:
+        raise CorruptStore(f"model {model_id} is damaged in the store {store.root} ({damage}): import it again")
     return found
+
+
+def _damage(store: Store, found: StoredModel) -> str:
+    """What is wrong with the bytes of a model; "": nothing, after its envelopes were mended if they had to be."""
+    try:
+        with counting(f"check {found.name}") as progress:
+            check_blobs(store, found, progress)
+    except (CorruptStore, NotInStore) as error:
+        return str(error).partition(";")[0]
+    if found.kind is Kind.ANSWERS and store.beside_manifest(found.model_id, ENVELOPES).exists():
+        # an engine, which other commands need not wait for
+        from peer.audit.envelope_recording import record_again
+
+        with counting(f"record how long the rows of {found.name} are") as progress:
+            record_again(store, found.model_id, say, progress)
+    return ""
 
 
 def _of_kind(found: StoredModel, name: str, kind: Kind) -> StoredModel:
@@ -129,10 +149,22 @@ def _of_kind(found: StoredModel, name: str, kind: Kind) -> StoredModel:
 
 
 def _known(store: Store, name: str, weights: str, contents: Contents) -> StoredModel | None:
-    """What an earlier import of the same made, if all of it is here."""
+    """What an earlier import of the same made, if all of it is here and no byte is damaged."""
     known = ImportIndex(store.root).model(name, weights, contents)
-    found = None if known is None else stored_model(store, known)
-    return found if found is not None and found.whole else None
+    if known is None:
+        return None
+    found = stored_model(store, known)
+    if found is None:
+        if known in store.models():
+            say(f"the manifest of {name} in the store is damaged, and it is imported again")
+        return None
+    if not found.whole:
+        return None
+    damage = _damage(store, found)
+    if damage:
+        say(f"{found.name} is damaged in the store ({damage}) and is imported again")
+        return None
+    return found
 
 
 def _stored(store: Store, model_id: str) -> StoredModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -11,7 +12,7 @@ from planner.errors import CorruptStore, NotInStore
 from planner.model.encoder import EncoderManifest, decode_encoder
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.manifest import Manifest, decode_manifest
-from planner.model.store import Store
+from planner.model.store import BlobRef, Store
 
 
 class Kind(Enum):
@@ -25,8 +26,8 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class StoredModel:
     """One model of a store. `kind`: whether it answers in words, makes embeddings, or computes outputs of inputs.
-    `units`: names of its units, or of the parts of an embedding model; `bytes`: of its blobs, each counted once.
-    `whole`: every blob is here, so it can be served from this store.
+    `units`: names of its units, or of the parts of an embedding model; `blobs`: what it is made of, each once.
+    `whole`: every blob is here, so it can be served from this store if none is damaged.
     """
 
     model_id: str
@@ -34,8 +35,13 @@ class StoredModel:
     weights: str
     kind: Kind
     units: tuple[str, ...]
-    bytes: int
+    blobs: tuple[BlobRef, ...]
     whole: bool
+
+    @property
+    def bytes(self) -> int:
+        """Of its blobs, each counted once."""
+        return sum(blob.bytes for blob in self.blobs)
 
 
 def stored_model(store: Store, model_id: str) -> StoredModel | None:
@@ -66,9 +72,19 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         weights,
         kind,
         units,
-        sum(blob.bytes for blob in blobs.values()),
+        tuple(blobs.values()),
         all(store.has_blob(blob) for blob in blobs.values()),
     )
+
+
+def check_blobs(store: Store, model: StoredModel, progress: Callable[[int, int], None]) -> None:
+    """Reads every byte of a model: disks flip bits, too. Raises CorruptStore, or NotInStore, for the first bad blob."""
+    done = 0
+    for blob in model.blobs:
+        if not store.is_sound(blob):
+            store.verify_blob(blob)  # and says why
+        done += blob.bytes
+        progress(done, model.bytes)
 
 
 def _manifest(encoded: bytes) -> Manifest | EncoderManifest | GraphManifest:

@@ -74,7 +74,6 @@ class Fetcher:
         self._base_url = base_url.rstrip("/")
         self._sources = sources
         self._warn = warn
-        self._whole: set[str] = set()  # blobs whose bytes this process has checked
         self._banned: set[str] = set()  # peers, and "" for the store: they gave wrong bytes
         self._wrong = "nobody"  # what was wrong with the last of them
         self._slow: set[str] = set()
@@ -125,7 +124,7 @@ class Fetcher:
 
     async def blobs(self, refs: Sequence[BlobRef], progress: Progress | None = None) -> None:
         """Brings every blob of `refs` into the store. Raises CannotServe when no source has a piece."""
-        missing = [ref for ref in refs if not await asyncio.to_thread(self._is_whole, ref)]
+        missing = [ref for ref in refs if not await asyncio.to_thread(self._store.is_sound, ref)]
         total = sum(ref.bytes for ref in refs)
         here = total - sum(ref.bytes for ref in missing)
 
@@ -142,16 +141,6 @@ class Fetcher:
         async with self._client() as client:
             for ref in missing:
                 await self._blob(client, ref, room, more)
-
-    def _is_whole(self, ref: BlobRef) -> bool:
-        """Whether the blob is here and every piece of it has its hash: disks flip bits, too. Looked at once."""
-        if ref.sha256 not in self._whole:
-            try:
-                self._store.verify_blob(ref)
-            except (NotInStore, CorruptStore):
-                return False
-            self._whole.add(ref.sha256)
-        return True
 
     async def _blob(
         self,
@@ -171,7 +160,6 @@ class Fetcher:
             except* (PeerError, PlannerError) as group:
                 raise group.exceptions[0] from None
             await asyncio.to_thread(writer.commit)
-            self._whole.add(ref.sha256)
         finally:
             writer.close()
 

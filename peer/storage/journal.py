@@ -54,13 +54,15 @@ from peer.storage.journal_records import (
     encode_record,
 )
 from peer.storage.peer_keys import private_folder
-from planner.model.durable_files import free_name
+from planner.model.durable_files import BINARY, free_name
 
 FORMAT: Final = 2  # user_version of the file; 2: a checksum in every row
 MAX_RECORDS: Final = 100_000  # read from one file; checkpoints keep it under a thousand
 SALVAGED_BYTES: Final = 64 << 20  # of a damaged file; one of ours is under one
 AGAIN_S: Final = 10.0  # between tries to open a file that cannot be used
 _CLOSED_S: Final = 10.0  # a disk that hangs must not keep a peer from leaving
+_HEADER_BYTES: Final = 100
+_VERSIONS: Final = (b"\1\1", b"\2\2")  # of the file format, for writing and reading
 _DAMAGED: Final = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 )  # the last: another table
@@ -78,7 +80,15 @@ class TransactionFile:
         self._full = True
         private_folder(path.parent)
         try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | BINARY, 0o600)
+            try:
+                header = os.read(fd, _HEADER_BYTES)
+            finally:
+                os.close(fd)
+            if header and (len(header) < _HEADER_BYTES or header[18:20] not in _VERSIONS):
+                raise WrongRecord(
+                    "its header is damaged"
+                )  # sqlite takes it for an empty file, or a read-only one
             self._database = sqlite3.connect(path, timeout=0, isolation_level=None)
         except (OSError, sqlite3.Error) as error:
             raise StateUnusable(f"{path} cannot be used: {error}") from error

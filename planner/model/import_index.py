@@ -3,13 +3,15 @@
     root/imports/<key>.json            the model that an import made; its key is a hash of all that went into it
     root/imports/files/<path>.json     the SHA-256 of one source file, for as long as the file looks unchanged
 
-Contents alone decide: names and paths only save reading. Losing these files costs an import, nothing else.
+Contents alone decide: names and paths only save reading. Losing these files costs an import, nothing else. Each has a
+checksum; a damaged one is set aside, and as none.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -19,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from planner.errors import CorruptModel, NoSuchModel
+from planner.model.durable_files import free_name
 from planner.model.manifest import canonical
 
 IMPORTER: Final = (
@@ -28,6 +31,9 @@ RACY_NS: Final = (
     2_000_000_000  # a file written this shortly before it was read may change unseen: coarse clocks
 )
 READ_BYTES: Final = 4 << 20
+SEAL: Final = "sha256 of the rest"
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -150,7 +156,7 @@ class ImportIndex:
         beside = path.with_suffix(f".{os.getpid()}.new")
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_bytes(canonical(entry))
+            beside.write_bytes(canonical({**entry, SEAL: _sum(entry)}))
             beside.replace(path)
 
 
@@ -185,9 +191,25 @@ def _unreadable(path: Path, error: OSError) -> NoSuchModel:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """The entry; nothing where there is none, or one that was damaged."""
+    """The entry; nothing where there is none, or one that was damaged and is set aside."""
     try:
-        entry = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        data = path.read_bytes()
+    except OSError:
         return {}
-    return entry if isinstance(entry, dict) else {}
+    try:
+        entry = json.loads(data)
+        if isinstance(entry, dict):
+            seal = entry.pop(SEAL, None)
+            if seal in (None, _sum(entry)):  # None: of an earlier version
+                return entry
+    except (ValueError, RecursionError):
+        pass  # no JSON
+    aside = free_name(path)
+    with suppress(OSError):
+        path.replace(aside)
+        log.warning("%s is damaged: it is %s now, and what it said is found out again", path, aside.name)
+    return {}
+
+
+def _sum(entry: Mapping[str, Any]) -> str:
+    return hashlib.sha256(canonical(entry)).hexdigest()

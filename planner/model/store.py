@@ -28,6 +28,7 @@ from planner.model.blob_ref import BlobRef as BlobRef
 from planner.model.durable_files import (
     BINARY,
     create_locked,
+    free_name,
     full_disk_is_named,
     open_locked,
     rename_durably,
@@ -50,6 +51,7 @@ class Store:
         self._blobs = root / "blobs"
         self._models = root / "models"
         self._tmp = root / "tmp"
+        self._sound: set[str] = set()  # blobs whose bytes this process has read and checked
         try:
             with full_disk_is_named(root):
                 for folder in (self._blobs, self._models, self._tmp):
@@ -98,6 +100,16 @@ class Store:
         path = self._blobs / _hash_name(ref.sha256, "blob")
         return path.is_file() and path.stat().st_size == ref.bytes
 
+    def is_sound(self, ref: BlobRef) -> bool:
+        """Whether the blob is here and every piece of it has its hash: disks flip bits, too. Read once by a process."""
+        if ref.sha256 not in self._sound:
+            try:
+                self.verify_blob(ref)
+            except (NotInStore, CorruptStore):
+                return False
+            self._sound.add(ref.sha256)
+        return True
+
     def verify_blob(self, ref: BlobRef) -> None:
         """Raises CorruptStore naming the first bad piece; NotInStore when the blob is absent."""
         ref.check()
@@ -144,7 +156,10 @@ class Store:
                 write_all(fd, data)
                 os.fsync(fd)
                 folder.mkdir(exist_ok=True)
-                rename_durably(path, folder / "manifest.json")
+                final = folder / "manifest.json"
+                if final.is_file() and final.read_bytes() != data:
+                    rename_durably(final, free_name(final))  # damaged: it is set aside
+                rename_durably(path, final)
                 sync_folder(self._models)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -192,7 +207,7 @@ class Store:
         ids = self.models()
         found = [i for i in ids if len(prefix) >= PREFIX_DIGITS and i.startswith(prefix)]
         if not found:
-            have = ", ".join(f"{i[:12]} ({_manifest_name(self.manifest_bytes(i))})" for i in ids)
+            have = ", ".join(f"{i[:12]} ({self._name_of(i)})" for i in ids)
             raise NotInStore(
                 f"no model in the store {self.root} has an id that begins with {prefix[:80]!r}; "
                 f"it has: {have or 'none yet'}"
@@ -203,6 +218,12 @@ class Store:
                 "give more digits"
             )
         return found[0]
+
+    def _name_of(self, model_id: str) -> str:
+        try:
+            return _manifest_name(self.manifest_bytes(model_id))
+        except (NotInStore, CorruptStore):
+            return "damaged"
 
     @contextmanager
     def _unnamed(self) -> Iterator[tuple[Path, int]]:
@@ -225,6 +246,7 @@ class Store:
             path.unlink()
         else:
             rename_durably(path, self._blobs / ref.sha256)
+        self._sound.add(ref.sha256)
         return ref
 
     def _holds(self, ref: BlobRef) -> bool:
@@ -308,6 +330,7 @@ class BlobWriter:
                 raise
             os.fsync(self._fd)
             rename_durably(self._path, final)
+        self._store._sound.add(self.ref.sha256)
         _good_path(self._path).unlink(missing_ok=True)
         self._path = None
         self.close()

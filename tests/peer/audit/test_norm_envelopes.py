@@ -76,6 +76,7 @@ def test_a_file_says_what_was_written() -> None:
         json.dumps({"format": FORMAT, "borders": [[0, 1], [0.5, 1]]}).encode(),
         json.dumps({"format": FORMAT, "borders": [[0, 1], [0, 1, 2]]}).encode(),
         json.dumps({"format": FORMAT, "borders": [[0, 1], 7]}).encode(),
+        json.dumps({"format": FORMAT, "borders": [[0, 1], [0, 3]], "crc32": 1}).encode(),
     ],
 )
 def test_a_file_that_makes_no_sense_is_as_none(said: bytes) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from peer.audit.norm_envelopes import Envelopes, decode_envelopes, encode_envelopes
 from peer.bench import single
 from peer.bench.single import bench_single
 from peer.cli.demo import demo
@@ -28,7 +29,7 @@ from peer.cli.main import main
 from peer.cli.serve_join import serve
 from peer.cli.validate.command import validate
 from peer.launch import model_import
-from peer.launch.model_import import find_or_import, find_or_import_encoder
+from peer.launch.model_import import ENVELOPES, find_or_import, find_or_import_encoder
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.runtime.execution import Execution, Row
@@ -51,6 +52,7 @@ from planner.model.store import BlobRef, Store
 from planner.types import WeightFormat
 from tests.planner.plain_bert import TinyBert
 from tests.planner.tiny_models import TinyModel
+from tests.seeds import seeds
 
 TINY = TinyModel(blocks=1, hidden=32, heads=2, kv_heads=1, head_size=16, ffn=32)
 
@@ -145,6 +147,56 @@ def test_a_model_that_is_not_whole_any_more_is_imported_again(tmp_path: Path, im
         find_or_import(store, model_id, "8bit")
     assert (find_or_import(store, name, "8bit"), imports.count) == (model_id, 2)
     assert find_or_import(store, model_id, "8bit") == model_id
+
+
+def test_a_model_whose_bytes_are_damaged_is_imported_again_and_never_used(
+    tmp_path: Path, imports: Imports, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, name = Store(tmp_path / "store"), gguf(tmp_path / "model.gguf", 1)
+    model_id = find_or_import(store, name, "8bit")
+    manifest = decode_manifest(store.manifest_bytes(model_id))
+    for number, ref in enumerate([manifest.tokenizer, *(unit.blob for unit in manifest.units)]):
+        path = store.blob_path(ref.sha256)
+        right = path.read_bytes()
+        path.write_bytes(right[:-1] + bytes([right[-1] ^ 1]))
+        with pytest.raises(
+            CorruptStore, match=r"is damaged in the store .* expected hash .*: import it again"
+        ):
+            find_or_import(Store(store.root), model_id, "8bit")
+        capsys.readouterr()
+        assert find_or_import(Store(store.root), name, "8bit") == model_id
+        assert imports.count == 2 + number
+        assert "is damaged in the store (blob" in capsys.readouterr().err
+        assert path.read_bytes() == right
+    path = store.root / "models" / model_id / "manifest.json"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert find_or_import(Store(store.root), name, "8bit") == model_id
+    assert "is damaged, and it is imported again" in capsys.readouterr().err
+    assert find_or_import(Store(store.root), model_id, "8bit") == model_id
+
+
+def test_damaged_envelopes_are_set_aside_and_recorded_again(
+    tmp_path: Path, imports: Imports, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, name = Store(tmp_path / "store"), gguf(tmp_path / "model.gguf", 1)
+    model_id = find_or_import(store, name, "8bit")
+    path = store.beside_manifest(model_id, ENVELOPES)
+    units = len(decode_manifest(store.manifest_bytes(model_id)).units)
+    right = encode_envelopes(Envelopes(tuple((-7, number) for number in range(units - 1))))
+    monkeypatch.setattr("peer.audit.envelope_recording.record", lambda *_: path.write_bytes(right))
+    find_or_import(store, name, "8bit")
+    assert not path.exists(), "what was never recorded is not missed"
+    for at in random.Random(1).sample(range(len(right)), seeds(len(right))):
+        damaged = right[:at] + bytes([right[at] ^ 4]) + right[at + 1 :]
+        for spoilt in (damaged, right[:at], right[:at] + bytes(len(right) - at), right[:at] + right):
+            path.write_bytes(spoilt)
+            find_or_import(store, name, "8bit")
+            assert decode_envelopes(path.read_bytes(), units) == decode_envelopes(right, units)
+            said = capsys.readouterr().err
+            for aside in path.parent.glob("*.aside-1"):
+                assert aside.read_bytes() == spoilt
+                assert "it is envelopes.json.aside-1 now" in said.replace("\n", "")
+                aside.unlink()
 
 
 def test_a_short_name_is_known_without_its_file(

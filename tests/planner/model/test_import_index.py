@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from planner.errors import CorruptModel, NoSuchModel
 from planner.model import import_index
 from planner.model.import_index import RACY_NS, Contents, ImportIndex
+from tests.seeds import seeds
 
 LATER_NS = 60_000_000_000
 
@@ -141,6 +144,40 @@ def test_a_damaged_index_costs_a_read_only(tmp_path: Path, damage: bytes) -> Non
     assert index.contents({"model.gguf": file}) == contents
     assert index.model("model", "8bit", contents) is None
     assert index.sources() == {}
+
+
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "flipped": lambda data, at: data[:at] + bytes([data[at] ^ (1 << at % 7)]) + data[at + 1 :],
+    "zeroed": lambda data, at: data[:at] + bytes(1) + data[at + 1 :],
+    "zeroed from here": lambda data, at: data[:at] + bytes(len(data) - at),
+    "cut": lambda data, at: data[:at],
+    "doubled": lambda data, at: data[:at] + data,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damage_anywhere_never_leads_to_another_model(
+    how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"one")
+    index = later(tmp_path / "store")
+    contents = index.contents({"model.gguf": file})
+    index.keep("model", "8bit", contents, "a" * 64, "model.gguf")
+    for entry in (tmp_path / "store").rglob("*.json"):
+        right = entry.read_bytes()
+        for at in random.Random(20261129).sample(range(len(right)), seeds(len(right))):
+            spoilt = DAMAGES[how](right, at)
+            entry.write_bytes(spoilt)
+            caplog.clear()
+            assert index.contents({"model.gguf": file}) == contents, at
+            assert index.model("model", "8bit", contents) in (None, "a" * 64), at
+            for aside in entry.parent.glob("*.aside-*"):
+                assert aside.read_bytes() == spoilt
+                assert f"{entry} is damaged: it is {aside.name} now" in caplog.text
+                aside.unlink()
+            entry.write_bytes(right)
+    assert index.model("model", "8bit", contents) == "a" * 64
 
 
 def test_a_disk_that_refuses_does_not_end_an_import(tmp_path: Path) -> None:

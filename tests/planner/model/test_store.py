@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import random
 import signal
@@ -458,6 +459,48 @@ def test_a_changed_manifest_is_refused(store: Store) -> None:
         store.manifest_bytes(model_id)
     with pytest.raises(NotInStore, match="import it first"):
         store.manifest_bytes("0" * 64)
+
+
+def test_a_damaged_manifest_is_set_aside_and_hides_no_other(store: Store) -> None:
+    ids = [store.put_manifest(json.dumps({"name": name}).encode()) for name in ("one", "two")]
+    path = store.root / "models" / ids[0] / "manifest.json"
+    right = path.read_bytes()
+    for at in range(len(right)):
+        for spoilt in (
+            flipped(right, at),
+            right[:at],
+            right[:at] + bytes(len(right) - at),
+            right[:at] + right,
+        ):
+            if spoilt == right:
+                continue
+            path.write_bytes(spoilt)
+            with pytest.raises(CorruptStore, match="does not hash"):
+                store.manifest_bytes(ids[0])
+            with pytest.raises(NotInStore, match=r"\(damaged\).*\(two\)|\(two\).*\(damaged\)"):
+                store.find("0123456789")
+            assert store.put_manifest(right) == ids[0]
+            assert store.manifest_bytes(ids[0]) == right
+            (aside,) = path.parent.glob("*.aside-1")
+            assert aside.read_bytes() == spoilt
+            aside.unlink()
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_every_damaged_byte_of_a_blob_is_found(store: Store) -> None:
+    right = blob(300)
+    ref = store.put_blob([right])
+    path = store.blob_path(ref.sha256)
+    for at in range(len(right)):
+        zeroed = right[:at] + bytes(len(right) - at)
+        for spoilt in (flipped(right, at), right[:at], right[:at] + right, zeroed):
+            path.write_bytes(spoilt)
+            assert Store(store.root).is_sound(ref) is (spoilt == right)
+    path.write_bytes(right)
+    assert store.is_sound(ref)
 
 
 def test_strangers_in_the_folder_are_ignored(store: Store) -> None:

@@ -7,6 +7,8 @@
  */
 
 import { MOST_ENVELOPE_BYTES } from '../planner/manifest';
+import { crc32 } from '../wire/crc32';
+
 const FORMAT = 'shoal-envelopes-1';
 const MOST_BORDERS = 4096;
 const MILLI_LIMIT = 300_000; // of the logarithm to base 2: beyond any float32
@@ -53,7 +55,10 @@ export function decodeEnvelopes(encoded: Uint8Array, units: number): Envelopes |
   if (typeof said !== 'object' || said === null || !('format' in said) || !('borders' in said)) return null;
   const { format, borders } = said;
   if (format !== FORMAT || !Array.isArray(borders) || borders.length !== units - 1) return null;
-  return borders.every(isBorder) ? new Envelopes(borders) : null;
+  if (!borders.every(isBorder)) return null;
+  const sum = 'crc32' in said ? said.crc32 : undefined; // files of earlier versions have none
+  if (sum !== undefined && sum !== crc32(new TextEncoder().encode(JSON.stringify(borders)))) return null;
+  return new Envelopes(borders);
 }
 
 function isBorder(pair: unknown): pair is Border {
