@@ -10,7 +10,8 @@ PlannerError
 ├── RequestError          a plan was asked for, or encoded, with values that no plan can be made from
 ├── HistoryError          the history of what was measured
 │   ├── HistoryBusy       another process writes it
-│   ├── HistoryUnusable   no history, one of a newer Shoal, or damaged; or what it needs is not installed
+│   ├── HistoryUnusable   no history, or one of a newer Shoal; or what it needs is not installed
+│   │   └── HistoryDamaged  ... or it cannot be read, or not all of it
 │   └── QueryRefused      a question to the history that is not one, does more than read, or takes too long
 ├── StoreError            the model store on disk
 │   ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
@@ -66,6 +67,10 @@ class HistoryBusy(HistoryError):
 
 class HistoryUnusable(HistoryError):
     """There is no history, it is of a newer Shoal or damaged, or what it needs is not installed."""
+
+
+class HistoryDamaged(HistoryUnusable):
+    """The file of a history cannot be read, or not all of it."""
 
 
 class QueryRefused(HistoryError):

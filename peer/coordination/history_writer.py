@@ -29,7 +29,7 @@ async def open_history(
 ) -> AsyncIterator[HistoryWriter | None]:
     """The writer of `file`, which `foresight` asks from here on. Where there is none, says why; the mesh goes on."""
     try:
-        writer = await asyncio.to_thread(HistoryWriter, file)
+        writer = await asyncio.to_thread(HistoryWriter, file, mend=tell)
     except HistoryError as error:
         tell(f"no history is kept: {error}")
         yield None

@@ -14,13 +14,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from planner.errors import HistoryBusy, HistoryUnusable
+from planner.errors import HistoryBusy, HistoryDamaged, HistoryUnusable
 from planner.history.schema import MIGRATIONS, Migration, missing
-from planner.model.durable_files import open_locked
+from planner.model.durable_files import free_name, open_locked
 
 NAME: Final = "history/history.duckdb"  # in a state folder, which others may be able to enter
 COPY_WITHIN_S: Final = 10.0  # for the writer to have moved its log, or another reader to have copied
@@ -96,7 +96,7 @@ def copying(path: Path, within_s: float = COPY_WITHIN_S) -> Iterator[bool]:
 def connect_writer(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -> Any:
     """A connection that may write, its tables those of today. The caller holds the writer's lock.
 
-    Raises HistoryUnusable for a file that is no history, is damaged or of a newer Shoal; it is left as it is.
+    Raises HistoryUnusable for a file that is no history or of a newer Shoal, and HistoryDamaged; it is left as it is.
     """
     module = duckdb()
     try:
@@ -107,18 +107,61 @@ def connect_writer(path: Path, migrations: tuple[Migration, ...] = MIGRATIONS) -
                 )
             connection = module.connect(str(path), config={"checkpoint_threshold": _NEVER})
     except module.Error as error:
-        raise HistoryUnusable(_damaged(path, error)) from error
+        raise _why(path, error) from error
     try:
         connection.execute("pragma disable_checkpoint_on_shutdown")
         connection.execute("set threads = 1")
+        read_all(connection)
         _migrate(connection, path, migrations)
     except HistoryUnusable:
         connection.close()
         raise
     except module.Error as error:
         connection.close()
-        raise HistoryUnusable(_damaged(path, error)) from error
+        raise _why(path, error) from error
     return connection
+
+
+def read_all(connection: Any) -> None:
+    """Reads every value of every table: blocks have checksums, which count when they are read. Raises duckdb.Error."""
+    found = connection.execute("select table_name from duckdb_tables()").fetchall()
+    for (table,) in found:
+        connection.execute(f'select max(hash(found)) from "{table}" found').fetchall()
+
+
+def set_aside(path: Path) -> Path:
+    """Renames the file and its log; returns the new name. Raises OSError."""
+    aside = free_name(path)
+    os.replace(path, aside)
+    with suppress(FileNotFoundError):
+        os.replace(beside(path, "wal"), beside(aside, "wal"))
+    return aside
+
+
+@contextmanager
+def copied(path: Path) -> Iterator[Path]:
+    """A copy of the file and its log for as long as the block lasts. Raises OSError."""
+    with tempfile.TemporaryDirectory(prefix="shoal-history-") as folder:
+        copy = Path(folder) / path.name
+        shutil.copyfile(path, copy)
+        if (log := beside(path, "wal")).exists():
+            shutil.copyfile(log, beside(copy, "wal"))
+        yield copy
+
+
+def _why(path: Path, error: Exception) -> HistoryUnusable:
+    """Damage is what a copy of the file has as well; else the disk, or whatever is around it, refuses."""
+    module = duckdb()
+    try:
+        with copied(path) as copy, module.connect(str(copy), read_only=True) as connection:
+            read_all(connection)
+    except module.OutOfMemoryException:
+        pass
+    except module.Error:
+        return HistoryDamaged(_damaged(path, error))
+    except OSError as refusal:
+        return HistoryUnusable(f"{path}: expected a history to read: {refusal.strerror}")
+    return HistoryUnusable(_damaged(path, error))
 
 
 def _damaged(path: Path, error: Exception) -> str:
@@ -169,22 +212,18 @@ def opened_copy(path: Path, *, closed_in: bool = True) -> Iterator[Any]:
         )
     if _writer(path) == os.getpid() and open_is_held(path):
         raise HistoryBusy(f"{path}: this process writes it; ask the writer for its view")
-    with tempfile.TemporaryDirectory(prefix="shoal-history-") as folder:
-        copy = Path(folder) / path.name
+    with ExitStack() as stack:
         with copying(path) as alone:
             if not alone:
                 raise HistoryBusy(f"{path}: it has been busy for {COPY_WITHIN_S:.0f} s; try again")
             try:
-                shutil.copyfile(path, copy)
-                log = beside(path, "wal")
-                if log.exists():
-                    shutil.copyfile(log, beside(copy, "wal"))
+                copy = stack.enter_context(copied(path))
             except OSError as error:
                 raise HistoryUnusable(f"{path}: expected a history to read: {error.strerror}") from error
         try:
             connection = module.connect(str(copy), read_only=True, config=_CLOSED_IN if closed_in else {})
         except module.Error as error:
-            raise HistoryUnusable(_damaged(path, error)) from error
+            raise HistoryDamaged(_damaged(path, error)) from error
         try:
             if missing(version_of(connection, path)) is None:
                 raise HistoryUnusable(_newer(path))

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from planner.history.facts import TABLE_OF, TABLES, Fact, columns
 from planner.history.files import beside, connect_writer, copying, lock_writer
+from planner.history.salvage import alive, connect_mended
 from planner.history.schema import KEEP_DAYS, MIGRATIONS, Migration
 
 FLUSH_S: Final = 0.5  # between commits: at most this, and the time of one commit, is lost
@@ -43,17 +44,20 @@ class HistoryWriter:
         self,
         path: Path,
         *,
+        mend: Callable[[str], None] | None = None,
         flush_s: float = FLUSH_S,
         clock: Callable[[], datetime] = now_utc,
         migrations: tuple[Migration, ...] = MIGRATIONS,
     ) -> None:
-        """Raises HistoryBusy or HistoryUnusable."""
+        """Raises HistoryBusy or HistoryUnusable. `mend`: a damaged history is set aside, which this is told."""
         self.path = path
+        self._tell = mend
+        self._migrations = migrations
         self._flush_s = flush_s
         self._clock = clock
         self._lock = lock_writer(path)
         try:
-            self._connection = connect_writer(path, migrations)
+            self._connection = self._connect()
         except BaseException:
             os.close(self._lock)
             raise
@@ -87,6 +91,7 @@ class HistoryWriter:
     @contextmanager
     def view(self) -> Iterator[Any]:
         """A connection to what is committed, for this process. It may write: for questions of our own only."""
+        self._revive()
         self.flush()
         cursor = self._connection.cursor()
         try:
@@ -131,18 +136,26 @@ class HistoryWriter:
         self._stop.set()
         self._thread.join()
         try:
+            self._revive()
             self.flush()
         except Exception as error:
             log.error("the last of the history could not be kept: %s", error)
-        self._settle()
-        self._connection.close()
+        if self._connection is not None:
+            self._settle()
+            self._connection.close()
         os.close(self._lock)
+
+    def _connect(self) -> Any:
+        if self._tell is None:
+            return connect_writer(self.path, self._migrations)
+        return connect_mended(self.path, self._tell, self._migrations)
 
     # --- the thread
 
     def _run(self) -> None:
         while not self._stop.wait(self._flush_s):
             try:
+                self._revive()
                 self.flush()
                 self._upkeep()
             except Exception as error:
@@ -150,7 +163,19 @@ class HistoryWriter:
                     log.error("the history cannot be kept now, trying on: %s", error)
                 self._complained = True
             else:
+                if self._complained:
+                    log.warning("the history is kept again")
                 self._complained = False
+
+    def _revive(self) -> None:
+        """Opens the file anew where an error has ended the connection for good: what was committed is in it."""
+        with self._writing:
+            if self._connection is not None and alive(self._connection):
+                return
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._connection = self._connect()
 
     def _upkeep(self) -> None:
         if time.monotonic() - self._tidied >= TIDY_S:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -40,6 +41,7 @@ from planner.history.reading import ask
 from planner.history.schema import MIGRATIONS, missing
 from planner.history.writing import FLUSH_S, HistoryWriter
 from tests.patience import WITHIN_S
+from tests.seeds import seeds
 
 ROOT = Path(__file__).parents[3]
 START = datetime(2026, 1, 1)
@@ -268,6 +270,122 @@ def test_a_log_that_ends_anywhere_gives_a_prefix_of_what_was_committed(tmp_path:
             continue
     assert all(rows == [*map(float, range(len(rows)))] for rows in found)
     assert found[-1] in ([0, 1, 2, 3], [0, 1, 2])
+
+
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "flipped": lambda data, at: data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :],
+    "zeroed": lambda data, at: data[:at] + bytes(512) + data[at + 512 :],
+    "cut": lambda data, at: data[:at],
+    "doubled": lambda data, at: data[:at] + data,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_damaged_history_is_set_aside_and_what_can_be_read_goes_on(
+    how: str, tmp_path: Path, path: Path, writer: HistoryWriter
+) -> None:
+    for first in range(0, 3000, 1000):
+        writer.record([figure(first + number) for number in range(1000)])
+        writer.flush()
+    writer.record([Stay("m", "p", "c", "calm", 1.0, True)])
+    writer.close()
+    whole = path.read_bytes()
+    used = [at for at, byte in enumerate(whole) if byte]
+    lost = 0
+    for at in random.Random(20261129).sample(used, min(len(used), seeds(50))):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        file, told = folder / path.name, list[str]()
+        spoilt = DAMAGES[how](whole, at)
+        file.write_bytes(spoilt)
+        again = HistoryWriter(file, mend=told.append, flush_s=NEVER_S)
+        again.record([figure(-1)])
+        again.close()
+        kept = values(file)
+        assert set(kept) <= {-1.0, *map(float, range(3000))}
+        assert len(kept) == len(set(kept))
+        assert -1.0 in kept
+        if told:
+            assert len(told) == 1
+            assert f"it is kept as {path.name}.aside-1, and" in told[0]
+            assert (folder / f"{path.name}.aside-1").read_bytes() == spoilt
+        else:
+            assert len(kept) == 3001 or not spoilt, at
+        lost += len(kept) < 3001
+        shutil.rmtree(folder)
+    assert lost or how == "doubled"
+
+
+def test_one_damaged_block_costs_its_own_rows_only(tmp_path: Path, path: Path, writer: HistoryWriter) -> None:
+    rows = 150_000
+    with writer.transaction() as connection:
+        connection.execute(
+            "insert into benchmarks (seen, name, value) select timestamp '2026-01-01', 'n' || hash(n), n "
+            f"from range({rows}) found(n)"
+        )
+    writer.record([Stay("m", "p", "c", "calm", 1.0, True)])
+    writer.close()
+    data = bytearray(path.read_bytes())
+    at = len(data) // 2
+    data[at : at + 64] = bytes(64)
+    path.write_bytes(data)
+    told: list[str] = []
+    HistoryWriter(path, mend=told.append, flush_s=NEVER_S).close()
+    with _raw(path) as connection:
+        (left,) = connection.execute("select count(*) from benchmarks").fetchone() or (0,)
+        assert connection.execute("select count(*) from stays").fetchone() == (1,)
+    assert rows // 3 < left < rows
+    assert f"and {left + 1} rows that can be read" in told[0]
+
+
+def test_a_connection_that_an_error_ended_for_good_is_opened_anew(
+    path: Path,
+) -> None:
+    writer = HistoryWriter(path, flush_s=0.01)
+    for value in (1, 2):
+        writer.record([figure(value)])
+        until(lambda: not writer._waiting)
+        with writer._writing:
+            writer._connection.close()  # as after a fatal error, no question is answered any more
+    with writer.view() as view:
+        assert view.execute("select count(*) from benchmarks").fetchone() == (2,)
+    writer.close()
+    assert values(path) == [1, 2]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="mounting a small disk needs root on Linux"
+)
+def test_a_disk_that_was_full_takes_all_that_waited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("this container may not mount")
+    caplog.set_level("WARNING")
+    try:
+        path = disk / "history.duckdb"
+        writer = HistoryWriter(path, flush_s=0.01)
+        (disk / "fill").write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - 8192))
+        for number in range(3000):
+            writer.record([Benchmark(f"{number}" * 20, "n", number, "", "")])
+        until(lambda: "the history cannot be kept now" in caplog.text)
+        assert caplog.text.count("cannot be kept") == 1
+        (disk / "fill").unlink()
+        until(lambda: "the history is kept again" in caplog.text)
+        writer.close()
+        assert values(path) == [*map(float, range(3000))]
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    patience = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < patience
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["garbage", "another database", "newer"])

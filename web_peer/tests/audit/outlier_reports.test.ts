@@ -52,6 +52,8 @@ async function told(encoded: string | null): Promise<readonly unknown[]> {
 
 it('an asker hears of the first odd row', async () => {
   expect(await told(LENGTHS)).toEqual([['q', 'odd', { session: SESSION, position: 8 }]]);
+  expect(await told(LENGTHS.replace(']]}', ']],"crc32":2588601369}'))).toHaveLength(1);
+  expect(await told(LENGTHS.replace(']]}', ']],"crc32":2588601370}'))).toEqual([]);
 });
 
 it.each([null, '{}'])('without lengths that make sense nobody looks: %s', async (encoded) => {

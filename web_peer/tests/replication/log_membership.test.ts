@@ -122,7 +122,7 @@ class Follower {
       roleChanged: () => (this.looked += 1),
     };
     const lead = { isAble: true, current: null, untilLeads: () => Promise.resolve(true) };
-    const links = {} as PeerLinks;
+    const links = { onGone: () => () => undefined } as unknown as PeerLinks;
     this.part = new LogPart(links, view as unknown as MeshView, lead, 'mesh', (text) => this.told.push(text));
     this.part.keeps();
     this.part.entered(() => Promise.resolve());

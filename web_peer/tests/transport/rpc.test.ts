@@ -3,7 +3,6 @@
 import { expect, it } from 'vitest';
 
 import { BeginAnew, MeshError, NotLeader, type PeerError } from '../../src/errors';
-import type { Frame } from '../../src/wire/generated/frames';
 import { Calls } from '../../src/transport/rpc';
 
 /** What an asker hears where the other side refuses with `error`, whose answer is changed on its way. */
@@ -15,7 +14,7 @@ async function refusal(
     (_, frame) => {
       if (frame.kind !== 'RESPONSE') throw new Error('expected an answer');
       const body = new TextEncoder().encode(changed(new TextDecoder().decode(frame.body)));
-      asking.responded('b', { ...frame, body } as Frame & { kind: 'RESPONSE' });
+      asking.responded('b', { ...frame, body });
     },
     () => Promise.reject(error),
   );
