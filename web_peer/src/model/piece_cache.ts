@@ -246,6 +246,12 @@ function mebibytes(bytes: number): number {
   return Math.round(bytes / (1 << 20));
 }
 
+/** Not `instanceof`: a clone may come from another realm. */
+function bytesOrNull(value: unknown): Bytes | null {
+  const are = ArrayBuffer.isView(value) && Object.prototype.toString.call(value) === '[object Uint8Array]';
+  return are ? (value as Bytes) : null;
+}
+
 class IndexedShelf implements Shelf {
   private readonly database: IDBPDatabase<Schema>;
 
@@ -266,7 +272,7 @@ class IndexedShelf implements Shelf {
   }
 
   async get(hash: string): Promise<Bytes | null> {
-    return (await this.database.get('pieces', hash)) ?? null;
+    return bytesOrNull(await this.database.get('pieces', hash));
   }
 
   async put(entry: Entry, bytes: Bytes): Promise<void> {
@@ -292,12 +298,13 @@ class IndexedShelf implements Shelf {
     ]);
   }
 
-  entries(): Promise<Entry[]> {
-    return this.database.getAllFromIndex('entries', 'used');
+  async entries(): Promise<Entry[]> {
+    const found = await this.database.getAllFromIndex('entries', 'used');
+    return found.map((entry) => (Number.isSafeInteger(entry.bytes) ? entry : { ...entry, bytes: 0 }));
   }
 
   async manifest(model: string): Promise<Bytes | null> {
-    return (await this.database.get('manifests', model)) ?? null;
+    return bytesOrNull(await this.database.get('manifests', model));
   }
 
   async putManifest(model: string, bytes: Bytes): Promise<void> {
