@@ -1,16 +1,21 @@
 """Decides what the server remembers over a restart: one small JSON file per mesh, written whole or not at
-all.
+all, twice, and with a checksum.
 
-Grants and revocations are checked by signature when they are read, so an altered file lets nobody in.
+Grants and revocations are checked by signature when they are read, so an altered file lets nobody in. A damaged file is
+set aside whole, and its copy is used.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from planner.model.durable_files import free_name
 from signaling.errors import CorruptState, IdentityError, InviteError, MessageError
 from signaling.generated.messages import GRANT, REVOCATION
 from signaling.invites import MAX_ADMITTED, MAX_GRANTS, Admissions
@@ -18,26 +23,30 @@ from signaling.keys import from_text, is_id, to_text
 from signaling.messages import load_json
 
 FORMAT = 1
+SEAL = "sha256"  # of the other fields
+
+log = logging.getLogger(__name__)
 
 
 def encode_admissions(admissions: Admissions) -> str:
     """The JSON text of what is known about one mesh."""
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "mesh": admissions.mesh,
-            "grants": [GRANT.write(g) for g in admissions.grants.values()],
-            "revocations": [REVOCATION.write(r) for r in admissions.revocations.values()],
-            "admitted": {to_text(key): list(peers) for key, peers in admissions.admitted.items()},
-        },
-        separators=(",", ":"),
-    )
+    content = {
+        "format": FORMAT,
+        "mesh": admissions.mesh,
+        "grants": [GRANT.write(g) for g in admissions.grants.values()],
+        "revocations": [REVOCATION.write(r) for r in admissions.revocations.values()],
+        "admitted": {to_text(key): list(peers) for key, peers in admissions.admitted.items()},
+    }
+    return _compact({**content, SEAL: _sum(content)})
 
 
 def decode_admissions(text: str, mesh: str) -> Admissions:
     """Undo `encode_admissions`; CorruptState when the text breaks its rules or a signature does not hold."""
     try:
         raw = load_json(text)
+        seal = raw.pop(SEAL, None)  # files of earlier versions have none
+        if seal not in (None, _sum(raw)):
+            raise CorruptState("it fails its checksum")
         if raw.get("format") != FORMAT or raw.get("mesh") != mesh:
             raise CorruptState(f"format {FORMAT} of mesh {mesh} expected")
         grants, revocations, admitted = raw.get("grants"), raw.get("revocations"), raw.get("admitted")
@@ -76,41 +85,75 @@ class StateFolder:
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             paths = [p for p in self._folder.iterdir() if p.suffix == ".json" and is_id(p.stem)]
-            texts = [
-                (p, p.read_text("utf-8")) for p in sorted(paths, key=lambda p: (p.stat().st_mtime_ns, p.name))
-            ]
-        except (OSError, UnicodeDecodeError) as error:
+            paths.sort(key=lambda p: (p.stat().st_mtime_ns, p.name))
+            return [self._read(path) for path in paths]
+        except OSError as error:
             raise CorruptState(f"the state folder {self._folder} cannot be read: {error}") from error
-        made = []
-        for path, text in texts:
+
+    def _read(self, path: Path) -> Admissions:
+        try:
+            return _decoded(path.read_bytes(), path.stem)
+        except CorruptState as error:
+            copy = _copy_of(path)
             try:
-                made.append(decode_admissions(text, path.stem))
-            except CorruptState as error:
+                data = copy.read_bytes() if copy.is_file() else b""
+                found = _decoded(data, path.stem)
+            except CorruptState:
                 raise CorruptState(
-                    f"{path} is damaged ({error}): restore it, or delete it to forget it"
+                    f"{path} is damaged ({error}) and has no good copy: restore it, or delete it to forget it"
                 ) from error
-        return made
+            aside = free_name(path)
+            os.replace(path, aside)
+            _write(path, data.decode())
+            log.warning("%s is damaged (%s): it is kept as %s, and its copy is used", path, error, aside.name)
+            return found
 
     def save(self, mesh: str, text: str) -> None:
-        """Write one mesh: another name, flush, rename. OSError when the disk refuses; the old file then
-        stays.
+        """Write one mesh: another name, flush, rename; then its copy likewise. OSError when the disk refuses; the old
+        file then stays.
         """
         path = self._folder / f"{mesh}.json"
-        draft = self._folder / f"{mesh}.new"
-        try:
-            with open(draft, "w", encoding="utf-8", opener=_private) as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(draft, path)
-        except OSError:
-            with suppress(OSError):
-                draft.unlink()
-            raise
+        for each in (path, _copy_of(path)):
+            _write(each, text)
 
     def forget(self, mesh: str) -> None:
         """Removes the file of that mesh, if there is one."""
-        (self._folder / f"{mesh}.json").unlink(missing_ok=True)
+        path = self._folder / f"{mesh}.json"
+        for each in (path, _copy_of(path)):
+            each.unlink(missing_ok=True)
+
+
+def _decoded(data: bytes, mesh: str) -> Admissions:
+    try:
+        return decode_admissions(data.decode(), mesh)
+    except UnicodeDecodeError as error:
+        raise CorruptState("not UTF-8") from error
+
+
+def _copy_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-copy")
+
+
+def _write(path: Path, text: str) -> None:
+    draft = path.with_suffix(".new")
+    try:
+        with open(draft, "w", encoding="utf-8", opener=_private) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    except OSError:
+        with suppress(OSError):
+            draft.unlink()
+        raise
+
+
+def _compact(content: dict[str, Any]) -> str:
+    return json.dumps(content, separators=(",", ":"))
+
+
+def _sum(content: dict[str, Any]) -> str:
+    return hashlib.sha256(_compact(content).encode()).hexdigest()
 
 
 def _private(path: str, flags: int) -> int:

@@ -6,8 +6,10 @@ import asyncio
 import datetime
 import hashlib
 import json
+import os
+import random
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from signaling.room import Policy
 from signaling.server import ServerOptions, Tls, own_certificate, serve
 from signaling.state import StateFolder, decode_admissions, encode_admissions
 from tests.patience import WITHIN_S
+from tests.seeds import seeds
 
 BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
 
@@ -280,7 +283,8 @@ def test_state_folder(kit: Any, tmp_path: Path) -> None:
     (tmp_path / "state" / "README.json").write_text("not ours")
     (tmp_path / "state" / f"{kit.mesh.id}.new").write_text("half written by a process that died")
     assert [a.mesh for a in folder.load()] == [kit.mesh.id]
-    path.write_text("{")
+    for each in (path, path.with_name(f"{path.name}-copy")):
+        each.write_text("{")
     with pytest.raises(CorruptState, match=f"{kit.mesh.id}.json is damaged"):
         folder.load()
     folder.forget(kit.mesh.id)
@@ -290,6 +294,54 @@ def test_state_folder(kit: Any, tmp_path: Path) -> None:
         StateFolder(tmp_path / "gone").save(kit.mesh.id, "{}")
     with pytest.raises(CorruptState, match="cannot be read"):
         StateFolder(tmp_path / "state" / "README.json").load()
+
+
+DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
+    "flipped": lambda data, at: data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :],
+    "zeroed": lambda data, at: data[:at] + bytes(1) + data[at + 1 :],
+    "zeroed from here": lambda data, at: data[:at] + bytes(len(data) - at),
+    "cut": lambda data, at: data[:at],
+    "doubled": lambda data, at: data[:at] + data,
+}
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+@pytest.mark.parametrize("copied", [False, True])
+def test_damage_anywhere_of_one_file_costs_no_invite(
+    how: str,
+    copied: bool,
+    kit: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    admissions = Admissions(kit.mesh.id)
+    _, grant = kit.invite(uses=2)
+    admissions.register(grant)
+    admissions.admit(grant, kit.key("p").id)
+    admissions.revoke(make_revocation(kit.mesh, kit.key("r").public.encoded))
+    folder = StateFolder(tmp_path)
+    folder.save(kit.mesh.id, encode_admissions(admissions))
+    path = tmp_path / f"{kit.mesh.id}.json"
+    copy, right = path.with_name(f"{path.name}-copy"), path.read_bytes()
+    for at in random.Random(20261129).sample(range(len(right)), seeds(len(right))):
+        spoilt = DAMAGES[how](right, at)
+        (copy if copied else path).write_bytes(spoilt)
+        caplog.clear()
+        (found,) = folder.load()
+        assert (found.grants, found.revocations, found.admitted) == (
+            admissions.grants,
+            admissions.revocations,
+            admissions.admitted,
+        ), at
+        for aside in tmp_path.glob("*.aside-*"):
+            assert not copied
+            assert aside.read_bytes() == spoilt
+            assert f"it is kept as {aside.name}, and its copy is used" in caplog.text
+            aside.unlink()
+        for each in (path, copy):
+            each.write_bytes(right)
 
 
 async def test_a_damaged_state_stops_the_start(kit: Any, tmp_path: Path) -> None:
