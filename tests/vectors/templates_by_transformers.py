@@ -184,6 +184,18 @@ TEMPLATES = [
     "{%- if part.type == 'text' %}{{ part.text }}{%- endif %}{%- endfor %}{%- endif %}{%- endfor %}",
     "{%- for message in messages | list %}{{ message['role'] | capitalize }}: {{ message.content | trim }}\n{%- endfor %}",
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}{% endfor %}",
+    # one idiom each
+    "{% set ns = namespace(a=0) %}{% for m in messages %}{% set ns.a = ns.a + 1 %}{% endfor %}{{ ns.a }}",
+    "{{ messages[0] | tojson(ensure_ascii=True) }}{{ '{a}'.format(a=1) }}{{ 'abC' | capitalize }}{{ [1, 2] | sum }}",
+    "{% for m in messages %}{% if loop.index == 2 %}{% break %}{% endif %}{{ m.role }}{% endfor %}",
+    "{% for m in messages %}{% if m.role == 'user' %}{% continue %}{% endif %}{{ m.role }}{% endfor %}",
+    "{% for i in range(3) %}{{ i }}{% endfor %}{% for b in [1,2,3]|batch(2) %}{{ b|length }}{% endfor %}{% for b in [1,2,3]|slice(2) %}{{ b|length }}{% endfor %}",
+    "{{ ['a','a']|unique|list }}{{ [3,1]|sort }}{{ 'a b'|wordcount }}{{ messages[0].content|length }}{{ [0,1]|select|list }}",
+    "{{ [1, 'a', none, true] }}{{ 1 ~ 'a' ~ none }}{% with a = 1 %}{{ a }}{% endwith %}{{ 'a'|center(3) }}|{{ 'a\nb'.splitlines() }}",
+    "{{ 'a' is in ['a'] }}{{ 1 is eq 1 }}{{ 2 is even }}{{ 'a' is sameas 'a' }}{{ 4 is divisibleby 2 }}",
+    "{{ 'a:b'.partition(':')[2] }}{{ 'abc'.find('c') }}{{ 'a\nb'|indent(2) }}{{ 'a\nb'|indent(2, true) }}",
+    "{% if messages[0].content is string %}S{% else %}P{% endif %}",
+    "{% for p in messages[0].content %}{% if p.type == 'text' %}{{ p.text }}{% endif %}{% endfor %}|",
     # what is refused everywhere
     "{% if %}",
     "{{ 'a' | nofilter }}",
@@ -209,6 +221,9 @@ REFUSED_BY_TABS = [
     "{{ 'a b' | wordwrap(1) }}",
     "{{ '<a>x' | striptags }}",
     "{{ 2 ** 70 }}",
+    "<a{{ {'b': 1}|xmlattr }}>",
+    "{{ 'x'|urlize }}",
+    "{{ 1|pprint }}",
 ]
 
 
