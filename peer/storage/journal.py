@@ -98,6 +98,8 @@ class TransactionFile:
             self._database.close()
             if isinstance(error, sqlite3.Error):
                 raise self._named(error) from error
+            if isinstance(error, UnicodeDecodeError):  # of sqlite's message, which shows what is damaged
+                raise WrongRecord("its schema is no text") from error
             raise
 
     def read(self) -> list[Record]:
@@ -107,6 +109,8 @@ class TransactionFile:
             return [_record(expected, row) for expected, row in enumerate(rows, 1)]
         except sqlite3.Error as error:
             raise self._named(error) from error
+        except UnicodeDecodeError as error:
+            raise WrongRecord("a record is no text") from error
 
     def write(self, effects: Sequence[Effect]) -> None:
         """Writes a batch whole or not at all; returns when what has to be durable is. Raises StateUnusable."""
@@ -262,7 +266,10 @@ def _opened_late(path: Path) -> TransactionFile | None:
 def salvage(path: Path) -> list[Record]:
     """The records of a damaged file that are as they were written, in order. The file is left as it is."""
     found: list[Record] = []
-    with suppress(OSError, sqlite3.Error), TemporaryDirectory(prefix="shoal-journal-") as folder:
+    with (
+        suppress(OSError, sqlite3.Error, UnicodeDecodeError),
+        TemporaryDirectory(prefix="shoal-journal-") as folder,
+    ):
         copy = Path(folder) / "copy"
         for ending in ("", "-wal"):
             of = Path(f"{path}{ending}")
