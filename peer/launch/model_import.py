@@ -121,7 +121,9 @@ def _by_id(store: Store, name: str) -> StoredModel | None:
         raise CorruptStore(f"model {model_id} is not whole in the store {store.root}: import it again")
     damage = _damage(store, found)
     if damage:
-        raise CorruptStore(f"model {model_id} is damaged in the store {store.root} ({damage}): import it again")
+        raise CorruptStore(
+            f"model {model_id} is damaged in the store {store.root} ({damage}): import it again"
+        )
     return found
 
 

@@ -269,7 +269,9 @@ def test_a_path_that_does_not_exist_is_an_error_whatever_is_stored(
     find_or_import(store, gguf(tmp_path / "model.gguf", 1), "8bit")
     find_or_import(store, gguf(tmp_path / "gone.gguf", 2), "8bit")
     (tmp_path / "gone.gguf").unlink()
-    with pytest.raises(NoSuchModel, match=r"there is no model '.*': expected the path of a \.gguf or \.onnx file"):
+    with pytest.raises(
+        NoSuchModel, match=r"there is no model '.*': expected the path of a \.gguf or \.onnx file"
+    ):
         command(options(store.root, name.format(tmp_path)))
 
 
