@@ -74,6 +74,7 @@ export const PURE = [
   'src/planner/arithmetic_class',
   'src/planner/manifest',
   'src/planner/onnx_protobuf',
+  'src/planner/sampling_defaults',
   'src/planner/shards',
   'src/runtime/kv_slots',
   'src/runtime/slowdown',

@@ -81,6 +81,7 @@ class RandomModel:
     tokenizer: TokenizerSource = field(
         default_factory=lambda: TokenizerSource(b"{}", None, None, (0,), False)
     )
+    sampling: None = None
 
     def tensor(self, name: str) -> GgufTensor:
         """Raises KeyError for a name that the shape does not have."""

@@ -17,6 +17,7 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from planner.errors import CorruptModel, MissingTensor, UnknownArchitecture
+from planner.importers.generation_settings import of_gguf
 from planner.importers.gguf_file import FileTensor, GgufFile, model_stem, read_gguf
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
 from planner.importers.tokenizer import tokenizer_from_gguf
@@ -27,6 +28,7 @@ from planner.model.architecture import (
     SourceTensor,
     TokenizerSource,
 )
+from planner.model.sampling_defaults import SamplingDefaults
 
 KNOWN = ("llama", "qwen2", "qwen3")  # mistral and smollm are written as "llama"
 PERMUTED = ("llama",)
@@ -78,7 +80,9 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
         ours: GgufTensor(file.tensors[_file_name(ours)], orders.get(ours.rpartition(".")[2]))
         for ours in shapes
     }
-    return GgufModel(name or model_stem(path), architecture, tokenizer, tensors, file.path.name)
+    return GgufModel(
+        name or model_stem(path), architecture, tokenizer, of_gguf(file), tensors, file.path.name
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,7 @@ class GgufModel:
     name: str
     architecture: Architecture
     tokenizer: TokenizerSource
+    sampling: SamplingDefaults | None
     tensors: Mapping[str, GgufTensor]
     file: str
 

@@ -17,9 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
+from planner.importers.generation_settings import of_folder
 from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
 from planner.model.architecture import Architecture, BlockQuantized, SourceTensor, TokenizerSource
+from planner.model.sampling_defaults import SamplingDefaults
 
 HEADER_LIMIT_BYTES = 100 << 20  # the format's own limit
 INDEX = "model.safetensors.index.json"
@@ -73,7 +75,8 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
     _refuse_strangers(files, {_file_name(ours) for ours in shapes}, architecture, folder.name)
     tokenizer = tokenizer_from_folder(folder, config, architecture.vocab)
     tensors = {ours: files[_file_name(ours)] for ours in shapes}
-    return SafetensorsModel(name or folder.resolve().name, architecture, tokenizer, tensors, folder.name)
+    called = name or folder.resolve().name
+    return SafetensorsModel(called, architecture, tokenizer, of_folder(folder), tensors, folder.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,7 @@ class SafetensorsModel:
     name: str
     architecture: Architecture
     tokenizer: TokenizerSource
+    sampling: SamplingDefaults | None
     tensors: Mapping[str, FolderTensor]
     file: str
 

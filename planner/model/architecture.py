@@ -11,6 +11,8 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from planner.model.sampling_defaults import SamplingDefaults
+
 HEAD_GROUP: Final = 16  # onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
 
 
@@ -123,6 +125,10 @@ class SourceModel(Protocol):
     @property
     def tokenizer(self) -> TokenizerSource:
         """The tokenizer with its special tokens and the chat template."""
+
+    @property
+    def sampling(self) -> SamplingDefaults | None:
+        """How its answers are drawn by its own settings; None where its files say nothing of that."""
 
     def tensor(self, name: str) -> SourceTensor:
         """Raises planner.errors.MissingTensor, naming it, when the file lacks it."""

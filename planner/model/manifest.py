@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeVar, get_args
 from planner.errors import CorruptStore
 from planner.model.architecture import Architecture, RopeScaling
 from planner.model.blob_ref import PIECE_BYTES, BlobRef
+from planner.model.sampling_defaults import BOUNDS, MILLION, WHOLE, SamplingDefaults
 from planner.types import Unit, UnitKind, WeightFormat
 
 FORMAT: Final = "shoal-1"
@@ -93,6 +94,9 @@ class Manifest:
     end_tokens: tuple[int, ...]
     add_bos: bool
     units: tuple[ManifestUnit, ...]
+    sampling: SamplingDefaults | None = (
+        None  # of the model's own files; a field only where they say something
+    )
 
     def planner_units(self) -> tuple[Unit, ...]:
         """Returns the units as the planner counts them: bytes, floating-point operations, bytes of cache."""
@@ -142,7 +146,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     """Canonical JSON: sorted keys, no spaces, UTF-8."""
     architecture = manifest.architecture
     scaling = architecture.rope_scaling
-    document = {
+    document: dict[str, object] = {
         "format": manifest.format,
         "name": manifest.name,
         "weights": manifest.weights,
@@ -184,6 +188,13 @@ def encode_manifest(manifest: Manifest) -> bytes:
             for unit in manifest.units
         ],
     }
+    if manifest.sampling is not None:
+        document["sampling"] = {
+            name: getattr(manifest.sampling, name)
+            if name in WHOLE
+            else round(getattr(manifest.sampling, name) * MILLION)
+            for name in BOUNDS
+        }
     return canonical(document)
 
 
@@ -225,6 +236,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         end_tokens=root.counts("end_tokens", 64, architecture.vocab - 1),
         add_bos=root.boolean("add_bos"),
         units=units,
+        sampling=_sampling(root.fields("sampling")) if root.has("sampling") else None,
     )
 
 
@@ -269,6 +281,10 @@ class Fields:
 
     def _wrong(self, name: str, expected: str) -> CorruptStore:
         return CorruptStore(f"{self.place}.{name}: {expected} expected")
+
+    def has(self, name: str) -> bool:
+        """Returns whether the field is there, as those are that came later."""
+        return name in self._value
 
     def is_null(self, name: str) -> bool:
         """Returns whether the field is null. Raises CorruptStore where it is missing."""
@@ -379,6 +395,20 @@ def blob_of(fields: Fields) -> BlobRef:
             f"{fields.place}: {-(-size // PIECE_BYTES)} pieces expected for {size} bytes, got {len(pieces)}"
         )
     return BlobRef(sha256, size, pieces)
+
+
+def _sampling(fields: Fields) -> SamplingDefaults:
+    def number(name: str) -> float:
+        low, high = (round(bound * MILLION) for bound in BOUNDS[name])
+        return fields.count(name, high, low) / MILLION
+
+    return SamplingDefaults(
+        temperature=number("temperature"),
+        top_k=fields.count("top_k", int(BOUNDS["top_k"][1])),
+        top_p=number("top_p"),
+        min_p=number("min_p"),
+        repetition_penalty=number("repetition_penalty"),
+    )
 
 
 def _architecture(fields: Fields) -> Architecture:

@@ -100,6 +100,7 @@ def _manifest(
         end_tokens=tokenizer.end_tokens,
         add_bos=tokenizer.add_bos,
         units=tuple(units),
+        sampling=source.sampling,
     )
 
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from planner.model.architecture import Architecture, BlockQuantized, TokenizerSource
 from planner.model.manifest import Manifest
+from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.store import Store
 
 Model = tuple[Manifest, Store]
@@ -46,6 +47,7 @@ class MadeUpModel:
     tokenizer: TokenizerSource = field(
         default_factory=lambda: TokenizerSource(b"{}", None, None, (0,), False)
     )
+    sampling: SamplingDefaults | None = None
 
     def tensor(self, name: str) -> MadeUpTensor:
         if name not in self.tensors:

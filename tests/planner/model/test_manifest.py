@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from planner.model.manifest import (
     encode_manifest,
     unit_names,
 )
+from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.store import BlobRef
 
 HASH = hashlib.sha256(b"blob").hexdigest()
@@ -86,6 +88,21 @@ def test_round_trip_and_canonical_bytes() -> None:
     assert "små".encode() in encoded
 
 
+def test_settings_of_sampling_are_a_field_only_where_the_model_has_some() -> None:
+    """Ids of models that say nothing are those they had before there was such a field."""
+    assert b"sampling" not in encode_manifest(MANIFEST)
+    says = replace(MANIFEST, sampling=SamplingDefaults(0.6, 20, 0.95, 0.05, 1.05))
+    encoded = encode_manifest(says)
+    assert decode_manifest(encoded) == says
+    assert json.loads(encoded)["sampling"] == {
+        "temperature": 600_000,
+        "top_k": 20,
+        "top_p": 950_000,
+        "min_p": 50_000,
+        "repetition_penalty": 1_050_000,
+    }
+
+
 def test_units_as_the_planner_sees_them() -> None:
     units = MANIFEST.planner_units()
     assert [unit.name for unit in units] == ["embed", "attn.0", "ffn.0", "attn.1", "ffn.1", "head"]
@@ -135,10 +152,19 @@ DELETE = object()
         ("units.2.tensors.0.shape", [1 << 31, 1 << 31], "do not hold"),
         ("units.2.tensors.0.shape", [0], "shape"),
         ("units.2.tensors.1.name", "norm", "differ"),
+        ("sampling", None, "object"),
+        ("sampling.temperature", -1, "temperature"),
+        ("sampling.temperature", 0.7, "temperature"),
+        ("sampling.temperature", 100_000_001, "temperature"),
+        ("sampling.top_k", 2**31, "top_k"),
+        ("sampling.top_p", 0, "top_p"),
+        ("sampling.top_p", 1_000_001, "top_p"),
+        ("sampling.min_p", DELETE, "missing"),
+        ("sampling.repetition_penalty", 9_999, "repetition_penalty"),
     ],
 )
 def test_each_rule(path: str, value: Any, words: str) -> None:
-    document: Any = json.loads(encode_manifest(MANIFEST))
+    document: Any = json.loads(encode_manifest(replace(MANIFEST, sampling=SamplingDefaults(0.6))))
     place = document
     *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     for part in parents:

@@ -17,6 +17,7 @@ from planner.errors import CorruptModel, UnknownArchitecture
 from planner.importers.gguf import open_gguf
 from planner.model.architecture import Architecture, BlockQuantized, TokenizerSource
 from planner.model.manifest import Manifest, ManifestUnit, decode_manifest
+from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.store import Store
 from planner.model.units import (
     build_model,
@@ -146,6 +147,7 @@ class Source:
 
     name = "made up"
     tokenizer = TokenizerSource(b"{}", None, 1, (2,), True)
+    sampling: SamplingDefaults | None = None
 
     def __init__(self, **changes: Any) -> None:
         self.architecture = Architecture(

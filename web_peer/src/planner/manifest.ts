@@ -1,6 +1,7 @@
 /* Decides what a model manifest may say; every count, limit, offset and name is checked before anything uses it. */
 
 import { CannotServe } from '../errors';
+import { BOUNDS, MILLION, type SamplingDefaults } from './sampling_defaults';
 
 export const MOST_ENVELOPE_BYTES = 1 << 20;
 
@@ -91,6 +92,7 @@ export interface Manifest {
   readonly endTokens: readonly number[];
   readonly addBos: boolean;
   readonly units: readonly ManifestUnit[];
+  readonly sampling: SamplingDefaults | null; // of the model's own files; null: they say nothing
 }
 
 /** The blobs that units [first, stop) need, each once, in order. */
@@ -131,6 +133,21 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
     endTokens: root.counts('end_tokens', 64, architecture.vocab - 1),
     addBos: root.boolean('add_bos'),
     units,
+    sampling: root.has('sampling') ? decodeSampling(root.fields('sampling')) : null,
+  };
+}
+
+function decodeSampling(fields: Fields): SamplingDefaults {
+  const number = (name: Exclude<keyof typeof BOUNDS, 'top_k'>): number => {
+    const [low, high] = BOUNDS[name];
+    return fields.count(name, Math.round(high * MILLION), Math.round(low * MILLION)) / MILLION;
+  };
+  return {
+    temperature: number('temperature'),
+    topK: fields.count('top_k', BOUNDS.top_k[1]),
+    topP: number('top_p'),
+    minP: number('min_p'),
+    repetitionPenalty: number('repetition_penalty'),
   };
 }
 
@@ -250,6 +267,11 @@ class Fields {
     }
     this.value = value as Record<string, unknown>;
     this.place = place;
+  }
+
+  /** Whether the field is there, as those are that came later. */
+  has(name: string): boolean {
+    return Object.hasOwn(this.value, name);
   }
 
   isNull(name: string): boolean {
