@@ -43,9 +43,10 @@ from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
-from peer.session.sampling import MAX_SEED, Sampling
+from peer.session.sampling import MAX_SEED, AskedSampling, sampling_for
 from peer.session.steering import Steering
 from peer.stage.seat_waiting import Waits
+from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.store import Store
 
 READY_WITHIN_S: Final = 120.0  # peers may still be fetching weights
@@ -57,7 +58,9 @@ Messages = str | Sequence[Mapping[str, Any]]  # a question, or a conversation as
 
 
 class Options(TypedDict, total=False):
-    """How to answer. Each may be left out; `temperature` is 0 then, `seed` one by chance."""
+    """How to answer. Each may be left out: sampling is then as the model's own settings say, or as it is usual
+    (temperature 0.7, top_p 0.95), `seed` one by chance. `temperature` 0 is the likeliest token always.
+    """
 
     system: str  # instructions before a question
     temperature: float
@@ -257,7 +260,8 @@ class Mesh:
         if (tell := options.get("on_wait")) is not None:
             conversation.on_wait(tell)
         try:
-            async with aclosing(conversation.tokens(prompt.tokens, _settings(options, guide))) as pieces:
+            settings = _settings(options, self._member.model.sampling_defaults, guide)
+            async with aclosing(conversation.tokens(prompt.tokens, settings)) as pieces:
                 async for piece in pieces:
                     yield piece
         finally:
@@ -373,20 +377,20 @@ def _turns(messages: Messages, system: str) -> list[Mapping[str, Any]]:
     return [*turns, *([{"role": "user", "content": messages}] if isinstance(messages, str) else messages)]
 
 
-def _settings(options: Options, guide: GuidedAnswer | None) -> Settings:
+def _settings(options: Options, defaults: SamplingDefaults, guide: GuidedAnswer | None) -> Settings:
     """Raises BadSampling."""
     bias = options.get("logit_bias", {})
+    asked = AskedSampling(
+        temperature=options.get("temperature"),
+        top_k=options.get("top_k"),
+        top_p=options.get("top_p"),
+        min_p=options.get("min_p"),
+        repetition_penalty=options.get("repetition_penalty"),
+        frequency_penalty=options.get("frequency_penalty"),
+        presence_penalty=options.get("presence_penalty"),
+    )
     return Settings(
-        Sampling(
-            temperature=options.get("temperature", 0.0),
-            top_k=options.get("top_k", 0),
-            top_p=options.get("top_p", 1.0),
-            min_p=options.get("min_p", 0.0),
-            repetition_penalty=options.get("repetition_penalty", 1.0),
-            frequency_penalty=options.get("frequency_penalty", 0.0),
-            presence_penalty=options.get("presence_penalty", 0.0),
-            seed=options.get("seed", int.from_bytes(os.urandom(6))) % (MAX_SEED + 1),
-        ),
+        sampling_for(defaults, asked, options.get("seed", int.from_bytes(os.urandom(6))) % (MAX_SEED + 1)),
         options.get("max_tokens"),
         tuple(options.get("stop", ())),
         steering=Steering(

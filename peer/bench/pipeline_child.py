@@ -28,7 +28,7 @@ from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import PIECE_TOKENS
 from peer.runtime.kv_slots import KvSlots
-from peer.session.sampling import Sampling, sample
+from peer.session.sampling import GREEDY, sample
 from planner.model.manifest import decode_manifest
 from planner.model.shards import make_shard
 from planner.model.store import Store
@@ -45,7 +45,7 @@ def unsplit_task(execution: Execution, prompt: list[int], tokens: int) -> dict[s
     """Greedy decode by one thread, nothing in between: embedding, blocks, head, the likeliest token."""
     slots = KvSlots(1, CONTEXT, execution.form)
     slots.admit(b"bench")
-    greedy = Sampling()
+    greedy = GREEDY
     begun = time.perf_counter()
     hidden = np.zeros((0, 0), dtype=np.float32)
     for start in range(0, len(prompt), PIECE_TOKENS):
@@ -67,7 +67,7 @@ def unsplit_task(execution: Execution, prompt: list[int], tokens: int) -> dict[s
 
 async def mesh_task(mesh: MeshMember, prompt: list[int], tokens: int, sessions: int) -> dict[str, Any]:
     """`sessions` answers at once; rates over the time in which all of them decode."""
-    chosen = Settings(max_tokens=tokens, ignore_end=True)
+    chosen = Settings(GREEDY, tokens, ignore_end=True)
     conversations = [mesh.conversation() for _ in range(sessions)]
 
     async def answer(index: int) -> tuple[list[int], Finished, float]:

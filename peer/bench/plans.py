@@ -41,6 +41,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
+from peer.session.sampling import GREEDY
 from peer.state.generated.commands import PlanProposed
 from peer.state.mesh_state import MeshState, plan_record
 from peer.state.protection import PRESETS
@@ -253,7 +254,7 @@ async def _answered(mesh: MeshMember, prompt: list[int], tokens: int) -> tuple[l
     talk = mesh.conversation()
     at: list[float] = []
     try:
-        async for piece in talk.tokens(prompt, Settings(max_tokens=tokens, ignore_end=True)):
+        async for piece in talk.tokens(prompt, Settings(GREEDY, tokens, ignore_end=True)):
             if isinstance(piece, Delta) and piece.token >= 0:
                 at.append(time.perf_counter())
         return at, talk.route

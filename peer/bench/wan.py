@@ -24,6 +24,7 @@ from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Finished, Settings
 from peer.runtime.onnxruntime_import import ort
+from peer.session.sampling import GREEDY
 from peer.state.protection import chosen
 from peer.validation.scenarios.link_conditions import Conditions
 from peer.validation.world.mesh import Shape, rig
@@ -121,7 +122,7 @@ async def _shared_front(
         conversation = mesh.conversation()
         asked = [*front, *prompt[at : at + NEXT_TOKENS]]
         try:
-            settings = Settings(max_tokens=ANSWER_TOKENS, ignore_end=True, front=len(front))
+            settings = Settings(GREEDY, ANSWER_TOKENS, ignore_end=True, front=len(front))
             async for piece in conversation.tokens(asked, settings):
                 if isinstance(piece, Finished):
                     found.append(piece.first_token_s)
@@ -133,7 +134,7 @@ async def _shared_front(
 async def _two_questions(mesh: MeshMember, long: list[int], prompt: list[int]) -> tuple[float, float]:
     """Seconds to the first token of a conversation's first question, and of its second."""
     conversation = mesh.conversation()
-    chosen_ = Settings(max_tokens=ANSWER_TOKENS, ignore_end=True)
+    chosen_ = Settings(GREEDY, ANSWER_TOKENS, ignore_end=True)
     asked, found = list(long), []
     try:
         for _ in range(2):

@@ -17,7 +17,9 @@ from planner.model.store import Store
 async def api(args: argparse.Namespace) -> int:
     """Serves a mesh over HTTP until Ctrl-C."""
     keys = (*args.key, *keys_of(args.key_file))
-    options = GatewayOptions(args.host, args.port, keys, frozenset(args.allow_origin))
+    options = GatewayOptions(
+        args.host, args.port, keys, frozenset(args.allow_origin), openai_defaults=args.openai_defaults
+    )
     with interrupts() as ctrl:
         async with AsyncExitStack() as stack:
             making = embedder(Store(args.store), args.embedding_model, args.embedding_threads)

@@ -37,15 +37,16 @@ from peer.member.progress import Report, silent
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.origin.arithmetic_changes import crossed_text
-from peer.session.sampling import Sampling
+from peer.session.sampling import AskedSampling, sampling_for
 from peer.storage.peer_keys import kept_identity
+from planner.model.sampling_defaults import USUAL, SamplingDefaults
 from planner.model.store import Store
 from signaling.invites import parse_link
 
 
-def settings(args: argparse.Namespace) -> Settings:
-    """The sampling part of the arguments. Raises BadSampling."""
-    sampling = Sampling(
+def settings(args: argparse.Namespace, defaults: SamplingDefaults) -> Settings:
+    """The sampling part of the arguments; what they leave out is `defaults`, the seed by chance. Raises BadSampling."""
+    asked = AskedSampling(
         temperature=args.temperature,
         top_k=args.top_k,
         top_p=args.top_p,
@@ -53,9 +54,19 @@ def settings(args: argparse.Namespace) -> Settings:
         repetition_penalty=args.repetition_penalty,
         frequency_penalty=args.frequency_penalty,
         presence_penalty=args.presence_penalty,
-        seed=args.seed,
     )
-    return Settings(sampling, args.max_tokens, tuple(args.stop), args.wait)
+    seed = args.seed if args.seed is not None else drawn_seed()
+    return Settings(sampling_for(defaults, asked, seed), args.max_tokens, tuple(args.stop), args.wait)
+
+
+def drawn_seed() -> int:
+    """A seed by chance, which JavaScript holds exactly."""
+    return int.from_bytes(os.urandom(6))
+
+
+def check_settings(args: argparse.Namespace) -> None:
+    """Raises BadSampling for what no model takes, before a mesh is joined."""
+    settings(args, USUAL)
 
 
 @asynccontextmanager
@@ -89,12 +100,13 @@ async def asker(
 
 async def generate(args: argparse.Namespace) -> int:
     """Answers one prompt on standard output. Ctrl-C stops the answer; exit status 130 then."""
-    chosen = settings(args)
+    check_settings(args)
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
         raise BadCommand("expected a question, got nothing: give it in quotes, or - to read standard input")
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
+            chosen = settings(args, mesh.model.sampling_defaults)
             conversation = mesh.conversation()
             conversation.on_wait(WaitingLines(say))
             messages = [Message("system", args.system)] if args.system else []
@@ -105,7 +117,7 @@ async def generate(args: argparse.Namespace) -> int:
             shown = None if args.json else write
             text, finished = await stream(conversation, pieces, ctrl, shown)
             if args.json:
-                write(json.dumps({"text": text, **asdict(finished)}) + "\n")
+                write(json.dumps({"text": text, "seed": chosen.sampling.seed, **asdict(finished)}) + "\n")
             elif text:
                 write("\n")
             if crossed := crossed_text(finished.crossed):
@@ -145,10 +157,11 @@ async def stream(
 
 def chat(args: argparse.Namespace) -> int:
     """A conversation in the terminal."""
-    return asyncio.run(_chat(args, settings(args)))
+    check_settings(args)
+    return asyncio.run(_chat(args))
 
 
-async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
+async def _chat(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             model = mesh.view.state.model
@@ -156,7 +169,7 @@ async def _chat(args: argparse.Namespace, chosen: Settings) -> int:
                 f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"
             )
             follow_coordinator(mesh, say)
-            await converse(mesh, chosen, args.system, ctrl)
+            await converse(mesh, settings(args, mesh.model.sampling_defaults), args.system, ctrl)
     return 0
 
 

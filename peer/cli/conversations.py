@@ -18,7 +18,7 @@ from prompt_toolkit.formatted_text import FormattedText
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from peer.cli import conversation_invites
-from peer.cli.chat import PipedLines, asker, first_of, prompt_session, settings
+from peer.cli.chat import PipedLines, asker, check_settings, first_of, prompt_session, settings
 from peer.cli.conversation_lines import (
     HELP,
     Typed,
@@ -41,7 +41,6 @@ from peer.errors import BadCommand, CannotServe, MeshError
 from peer.launch.terminal import interrupts, out, say
 from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
-from peer.origin.answer_stream import Settings
 from peer.origin.arithmetic_changes import crossed_text
 from peer.state.conversations import Conversation, Conversations
 from peer.state.display_names import name_of, names, plain, plain_lines
@@ -410,18 +409,18 @@ def _role(text: str) -> Role:
     return next(role for role in ROLES if role == text)
 
 
-def manner(title: str, system: str, chosen: Settings) -> Manner:
-    """How a conversation is held that is begun here."""
-    sampling = chosen.sampling.to_wire()
-    holds = int(chosen.sampling.seed != 0)
-    return Manner(title, system, (*sampling, chosen.max_tokens or 0, holds))
+def _manner(args: argparse.Namespace, mesh: MeshMember) -> Manner:
+    """How a conversation is held that is begun here; the seed holds for all questions where one was given."""
+    chosen = settings(args, mesh.model.sampling_defaults)
+    holds = int(args.seed is not None)
+    return Manner("", args.system, (*chosen.sampling.to_wire(), chosen.max_tokens or 0, holds))
 
 
 @asynccontextmanager
-async def room(args: argparse.Namespace, mesh: MeshMember, chosen: Settings) -> AsyncIterator[Room]:
-    """The conversations of a mesh, once this peer knows them."""
+async def room(args: argparse.Namespace, mesh: MeshMember, begun: Manner) -> AsyncIterator[Room]:
+    """The conversations of a mesh, once this peer knows them; those that begin here are held as `begun`."""
     own = Self(plain(args.name), colour_of(mesh.me))
-    made = Room(mesh, own, manner("", args.system, chosen))
+    made = Room(mesh, own, begun)
     try:
         yield made
     finally:
@@ -435,12 +434,13 @@ def talk(args: argparse.Namespace) -> int:
             "--pin-ends is for talks of your own: what is said in a conversation that the mesh keeps (--in) is told "
             "to all its peers; leave one of the two out"
         )
-    return asyncio.run(_talk(args, settings(args)))
+    check_settings(args)
+    return asyncio.run(_talk(args))
 
 
-async def _talk(args: argparse.Namespace, chosen: Settings) -> int:
+async def _talk(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
-        async with asker(args, ctrl) as mesh, room(args, mesh, chosen) as made:
+        async with asker(args, ctrl) as mesh, room(args, mesh, _manner(args, mesh)) as made:
             follow_coordinator(mesh, say)
             if args.within is not None:
                 made.enter_or_begin(args.within)
@@ -519,7 +519,7 @@ async def _about_entry(args: argparse.Namespace, mesh: MeshMember, made: Room, c
 async def conversations(args: argparse.Namespace) -> int:
     """Lists the conversations of a mesh, keeps one in a file, or brings one back."""
     with interrupts() as ctrl:
-        async with asker(args, ctrl) as mesh, room(args, mesh, Settings()) as made:
+        async with asker(args, ctrl) as mesh, room(args, mesh, Manner("")) as made:
             if args.bring is not None:
                 await made.bring(args.bring)
             found = made.found(args.within) if args.within is not None else None

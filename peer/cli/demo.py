@@ -10,7 +10,7 @@ import os
 from contextlib import AsyncExitStack
 from typing import Any
 
-from peer.cli.chat import converse, stream, summary
+from peer.cli.chat import converse, drawn_seed, stream, summary
 from peer.cli.serve_join import follow, protection
 from peer.cli.status_plan import holders
 from peer.cli.tabs import numbered
@@ -26,6 +26,7 @@ from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Settings
 from peer.runtime.self_benchmark import MEETING_BYTES, measure_here
+from peer.session.sampling import GREEDY, AskedSampling, sampling_for
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from signaling.app_files import built_app, no_app
@@ -102,7 +103,8 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
             say(no_app())
         say("ask something; Ctrl-C stops an answer, at the prompt it ends the demo")
         follow(mesh, say, from_now=True)
-        await converse(mesh, Settings(), "", ctrl)
+        drawn = sampling_for(mesh.model.sampling_defaults, AskedSampling(), drawn_seed())
+        await converse(mesh, Settings(drawn), "", ctrl)
     return 0
 
 
@@ -129,7 +131,8 @@ async def _serving(mesh: MeshMember, processes: list[asyncio.subprocess.Process]
 async def _first_answer(mesh: MeshMember, ctrl: Interrupts) -> bool:
     """Asks the question; whether a person stopped the answer."""
     conversation = mesh.conversation()
-    pieces = conversation.chat([Message("user", QUESTION)], Settings(max_tokens=ANSWER_TOKENS))
+    greedy = Settings(GREEDY, ANSWER_TOKENS)  # the same words on every machine
+    pieces = conversation.chat([Message("user", QUESTION)], greedy)
     _, finished = await stream(conversation, pieces, ctrl, write)
     conversation.close()
     write("\n")

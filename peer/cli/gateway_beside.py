@@ -24,7 +24,9 @@ async def beside(
     if args.api is None:
         yield
         return
-    options = GatewayOptions(args.api_host, args.api, keys_of(args.api_key_file))
+    options = GatewayOptions(
+        args.api_host, args.api, keys_of(args.api_key_file), openai_defaults=args.api_openai_defaults
+    )
     async with (
         embedder(Store(args.store), args.api_embedding_model, args.threads) as loaded,
         opened(mesh, options, loaded) as url,

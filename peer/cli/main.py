@@ -387,7 +387,6 @@ def parser() -> argparse.ArgumentParser:
     )
     _link(talks)
     talk_arguments(talks)
-    talks.set_defaults(system="")
     _way(talks)
     _state(talks)
     opened = command("api", "let programs ask a mesh, over HTTP as OpenAI's API")
@@ -605,34 +604,29 @@ def _sampling(made: argparse.ArgumentParser) -> None:
     made.add_argument("--system", type=text, default="", help="instructions before the conversation")
     made.add_argument("--max-tokens", type=positive, help="[as many as the context has room for]")
     made.add_argument(
-        "--temperature", type=float, default=0.0, help="0: always the likeliest token [%(default)s]"
+        "--temperature", type=float, help="0: always the likeliest token [as the model's settings]"
     )
-    made.add_argument("--top-k", type=int, default=0, help="only the K likeliest tokens [all]")
+    made.add_argument(
+        "--top-k", type=int, help="only the K likeliest tokens, 0: all [as the model's settings]"
+    )
     made.add_argument(
         "--top-p",
         type=float,
-        default=1.0,
-        help="only the likeliest with this probability together [%(default)s]",
+        help="only the likeliest with this probability together [as the model's settings]",
     )
     made.add_argument(
         "--min-p",
         type=float,
-        default=0.0,
-        help="only those with this share of the likeliest's probability [%(default)s]",
+        help="only those with this share of the likeliest's probability [as the model's settings]",
     )
     made.add_argument(
-        "--repetition-penalty", type=float, default=1.0, help="above 1: against any repetition [%(default)s]"
-    )
-    made.add_argument(
-        "--frequency-penalty",
+        "--repetition-penalty",
         type=float,
-        default=0.0,
-        help="for each time a token came in the answer [%(default)s]",
+        help="above 1: against any repetition [as the model's settings]",
     )
-    made.add_argument(
-        "--presence-penalty", type=float, default=0.0, help="once a token came in the answer [%(default)s]"
-    )
-    made.add_argument("--seed", type=int, default=0, help="same seed, same answer [%(default)s]")
+    made.add_argument("--frequency-penalty", type=float, help="for each time a token came in the answer [0]")
+    made.add_argument("--presence-penalty", type=float, help="once a token came in the answer [0]")
+    made.add_argument("--seed", type=int, help="same seed, same answer [another one each time]")
     made.add_argument(
         "--stop",
         type=text,

@@ -27,7 +27,7 @@ from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.replication.proposal_queue import Proposals
 from peer.session.origin import Heard, room_for
-from peer.session.sampling import Sampling
+from peer.session.sampling import AskedSampling, Sampling, sampling_for
 from peer.state.conversations import Conversation as Talk
 from peer.state.conversations import Conversations
 from peer.state.generated.commands import (
@@ -49,6 +49,7 @@ from peer.state.generated.commands import Message as Said
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.requests import LIVE, TYPING, LiveRequest, TypingRequest
 from peer.wire.json_codec import Body
+from planner.model.sampling_defaults import SamplingDefaults
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on
 PLAN_WAIT_S: Final = 60.0  # a question that finds no plan says so, and can be asked again
@@ -74,7 +75,8 @@ class Self:
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How a conversation is held. `sampling`: eight integers as in OPEN, the most tokens of an answer (0: as many as
-    fit), and whether the seed holds for every question (1) or is drawn for each (0).
+    fit), and whether the seed holds for every question (1) or is drawn for each (0); none:
+    as the model's settings say.
     """
 
     title: str
@@ -375,7 +377,7 @@ class Talking:
     # --- answers of this peer
 
     async def _ask(self, identifier: str, talk: Talk, question: Said, *, again: bool = False) -> None:
-        sampling = _seeded(talk.sampling)
+        sampling = _seeded(talk.sampling, self._model.sampling_defaults)
         most = talk.sampling[WIRE] if len(talk.sampling) > WIRE else 0
         why = ""
         try:
@@ -594,11 +596,13 @@ def _end_of(finished: str, failed: str) -> tuple[Ended, str]:
             return "stopped", ""
 
 
-def _seeded(sampling: tuple[int, ...]) -> tuple[int, ...]:
-    """Eight integers with a seed: that of the conversation where it holds for every question, else another one."""
+def _seeded(sampling: tuple[int, ...], defaults: SamplingDefaults) -> tuple[int, ...]:
+    """Eight integers, those of the model where the conversation says none, with a seed: that of the conversation where
+    it holds for every question, else another one.
+    """
     eight = sampling[:WIRE]
     if len(eight) < WIRE:
-        return ()
+        eight = tuple(sampling_for(defaults, AskedSampling()).to_wire())
     holds = len(sampling) > WIRE + 1 and sampling[WIRE + 1] == 1
     return eight if holds else (*eight[:-1], int.from_bytes(os.urandom(4)))
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from peer.errors import ApiError, BadSampling
 from peer.gateway.tool_calls import Tool, arguments_of, tool_of
-from peer.session.sampling import MAX_SEED, MILLION, Sampling
+from peer.session.sampling import MAX_SEED, MILLION, AskedSampling, Sampling, sampling_for
 from peer.session.steering import MAX_ALTERNATIVES, MAX_BIASES
+from planner.model.sampling_defaults import SamplingDefaults
 
 MAX_STOP_STRINGS: Final = 16
 MAX_STOP_CHARACTERS: Final = 256
@@ -95,13 +96,7 @@ class Wanted:
     """How to answer. `alternatives` None: no probabilities; `seed` None: by chance."""
 
     model: str
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
-    repetition_penalty: float
-    frequency_penalty: float
-    presence_penalty: float
+    drawn: Sampling  # whatever its seed
     seed: int | None
     max_tokens: int | None
     stop: tuple[str, ...]
@@ -112,20 +107,8 @@ class Wanted:
     bias: tuple[tuple[int, int], ...]  # (token, millionths to add to its logit)
 
     def sampling(self, seed: int) -> Sampling:
-        """The settings of one answer. Raises ApiError."""
-        try:
-            return Sampling(
-                temperature=self.temperature,
-                top_k=self.top_k,
-                top_p=self.top_p,
-                min_p=self.min_p,
-                repetition_penalty=self.repetition_penalty,
-                frequency_penalty=self.frequency_penalty,
-                presence_penalty=self.presence_penalty,
-                seed=seed,
-            )
-        except BadSampling as error:
-            raise ApiError(str(error)) from error
+        """The settings of one answer."""
+        return replace(self.drawn, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +140,14 @@ class CompletionRequest:
     echo: bool
 
 
-def chat_request(body: object) -> ChatRequest:
-    """What POST /v1/chat/completions asks for. Raises ApiError."""
+def chat_request(body: object, defaults: SamplingDefaults) -> ChatRequest:
+    """What POST /v1/chat/completions asks for; settings that it leaves out are `defaults`. Raises ApiError."""
     fields = fields_of(body, _CHAT)
     given = _value(fields, "logprobs", bool, False)
     most = whole(fields, "top_logprobs", 0, MAX_ALTERNATIVES)
     if most is not None and not given:
         raise ApiError("top_logprobs needs logprobs: true", param="top_logprobs")
-    wanted = _wanted(fields, (most or 0) if given else None)
+    wanted = _wanted(fields, defaults, (most or 0) if given else None)
     tools = tuple(_tools(fields))
     required, forced, none = _tool_choice(fields.get("tool_choice"), tools)
     return ChatRequest(
@@ -178,10 +161,10 @@ def chat_request(body: object) -> ChatRequest:
     )
 
 
-def completion_request(body: object) -> CompletionRequest:
-    """What POST /v1/completions asks for. Raises ApiError."""
+def completion_request(body: object, defaults: SamplingDefaults) -> CompletionRequest:
+    """What POST /v1/completions asks for; settings that it leaves out are `defaults`. Raises ApiError."""
     fields = fields_of(body, _COMPLETION)
-    wanted = _wanted(fields, whole(fields, "logprobs", 0, MAX_ALTERNATIVES))
+    wanted = _wanted(fields, defaults, whole(fields, "logprobs", 0, MAX_ALTERNATIVES))
     if fields.get("suffix"):
         raise ApiError("suffix is not supported: the models of this mesh only go on", param="suffix")
     best = whole(fields, "best_of", 1, MAX_CHOICES)
@@ -219,22 +202,16 @@ def known_only(given: object, known: Sequence[str], where: str) -> None:
             )
 
 
-def _wanted(fields: Mapping[str, Any], alternatives: int | None) -> Wanted:
+def _wanted(fields: Mapping[str, Any], defaults: SamplingDefaults, alternatives: int | None) -> Wanted:
     model = fields.get("model")
     if not isinstance(model, str) or not model:
         raise ApiError("expected the name of a model; GET /v1/models lists them", param="model")
     options = _value(fields, "stream_options", dict, {})
     known_only(options, ("include_usage", "include_obfuscation"), "stream_options")
     most = [whole(fields, name, 1, MAX_SEED) for name in ("max_completion_tokens", "max_tokens")]
-    wanted = Wanted(
+    return Wanted(
         model=model,
-        temperature=_number(fields, "temperature", 1.0, 0.0, 2.0),
-        top_p=_number(fields, "top_p", 1.0, 0.0, 1.0),
-        top_k=whole(fields, "top_k", 0, 2**31 - 1) or 0,
-        min_p=_number(fields, "min_p", 0.0, 0.0, 1.0),
-        repetition_penalty=_number(fields, "repetition_penalty", 1.0, 0.01, 100.0),
-        frequency_penalty=_number(fields, "frequency_penalty", 0.0, -2.0, 2.0),
-        presence_penalty=_number(fields, "presence_penalty", 0.0, -2.0, 2.0),
+        drawn=_drawn(fields, defaults),
         seed=_seed(fields),
         max_tokens=next((value for value in most if value is not None), None),
         stop=_stop(fields.get("stop")),
@@ -244,8 +221,22 @@ def _wanted(fields: Mapping[str, Any], alternatives: int | None) -> Wanted:
         alternatives=alternatives,
         bias=_bias(fields),
     )
-    wanted.sampling(0)  # what only the settings together refuse is refused now
-    return wanted
+
+
+def _drawn(fields: Mapping[str, Any], defaults: SamplingDefaults) -> Sampling:
+    asked = AskedSampling(
+        temperature=_number(fields, "temperature", 0.0, 2.0),
+        top_k=whole(fields, "top_k", 0, 2**31 - 1),
+        top_p=_number(fields, "top_p", 0.0, 1.0),
+        min_p=_number(fields, "min_p", 0.0, 1.0),
+        repetition_penalty=_number(fields, "repetition_penalty", 0.01, 100.0),
+        frequency_penalty=_number(fields, "frequency_penalty", -2.0, 2.0),
+        presence_penalty=_number(fields, "presence_penalty", -2.0, 2.0),
+    )
+    try:
+        return sampling_for(defaults, asked)
+    except BadSampling as error:
+        raise ApiError(str(error)) from error
 
 
 def _value(fields: Mapping[str, Any], name: str, kind: type[_T], default: _T) -> _T:
@@ -258,8 +249,11 @@ def _value(fields: Mapping[str, Any], name: str, kind: type[_T], default: _T) ->
 _KINDS: Final[dict[type[Any], str]] = {bool: "true or false", dict: "an object", list: "a list", str: "text"}
 
 
-def _number(fields: Mapping[str, Any], name: str, default: float, low: float, high: float) -> float:
-    value = fields.get(name, default)
+def _number(fields: Mapping[str, Any], name: str, low: float, high: float) -> float | None:
+    """A number from `low` to `high`, None where it is left out. Raises ApiError."""
+    value = fields.get(name)
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise ApiError(f"{name} must be a number from {low:g} to {high:g}", param=name)
     return float(value)

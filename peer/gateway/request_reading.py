@@ -7,6 +7,7 @@ it imports nothing of the mesh.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,17 +20,21 @@ from peer.gateway.tool_calls import Style, style_of
 from peer.model.prompts import Prompt, turns_prompt
 from peer.model.tokenizer import Text
 from peer.session.ask import room_for
+from planner.model.sampling_defaults import SamplingDefaults
 
 MAX_NESTING: Final = 100  # lists and objects inside one another, of a whole request
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The model that this gateway answers with, and the names of those that make embeddings."""
+    """The model that this gateway answers with, how where a request leaves that out, and the names of those that make
+    embeddings.
+    """
 
     name: str
     model: str
     context: int
+    defaults: SamplingDefaults
     embedders: frozenset[str]
 
     def check(self, name: str) -> None:
@@ -91,19 +96,20 @@ def body_of(raw: bytes) -> Any:
 
 def read_chat(text: Text, raw: bytes, served: Served) -> ReadChat:
     """POST /v1/chat/completions. Raises ApiError, ContextOverflow, TextError."""
-    asked = chat_request(body_of(raw))
+    asked = chat_request(body_of(raw), served.defaults)
     served.check(asked.wanted.model)
     style = _style(text, asked, served)
     form = _form(asked, style)
     tools = [tool.whole for tool in asked.tools] or None
     prompt = turns_prompt(text, asked.turns, tools, served.context)
+    _check_not_empty(prompt.tokens, "messages")
     names = frozenset(tool.name for tool in asked.tools)
     return ReadChat(asked.wanted, prompt, style, names, asked.parallel, form)
 
 
 def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion:
     """POST /v1/completions. Raises ApiError, ContextOverflow, TextError."""
-    asked = completion_request(body_of(raw))
+    asked = completion_request(body_of(raw), served.defaults)
     served.check(asked.wanted.model)
     if asked.echo and asked.wanted.alternatives is not None:
         raise ApiError("echo with logprobs is not supported: a prompt's tokens have none here", param="echo")
@@ -111,6 +117,7 @@ def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion:
     before: list[str] = []
     for prompt in asked.prompts:
         tokens = tuple(text.encode(prompt)) if isinstance(prompt, str) else prompt
+        _check_not_empty(tokens, "prompt")
         room_for(len(tokens), None, served.context)
         if any(token >= text.vocab_size for token in tokens):
             raise ApiError(f"token ids are from 0 to {text.vocab_size - 1}", param="prompt")
@@ -118,6 +125,11 @@ def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion:
         shown = prompt if isinstance(prompt, str) else text.decode(tokens)
         before.append(shown if asked.echo else "")
     return ReadCompletion(asked.wanted, tuple(prompts), tuple(before))
+
+
+def _check_not_empty(tokens: Sequence[int], param: str) -> None:
+    if not tokens:
+        raise ApiError("the prompt is empty: there is nothing to go on from", param=param)
 
 
 def read_embedding(_: Text, raw: bytes, model: str, most_tokens: int) -> EmbeddingRequest:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from peer.errors import ApiError
 from peer.gateway.tool_calls import ToolCall
 from peer.origin.arithmetic_changes import Crossing
+from planner.model.sampling_defaults import SamplingDefaults
 
 Shape = dict[str, Any]
 
@@ -119,7 +120,7 @@ def error(problem: ApiError) -> Shape:
 
 
 def model(name: str, created: int, context: int, model_id: str) -> Shape:
-    """One model that is served."""
+    """One model that is served, as all models have it."""
     return {
         "id": name,
         "object": "model",
@@ -128,6 +129,13 @@ def model(name: str, created: int, context: int, model_id: str) -> Shape:
         "context_length": context,
         "manifest": model_id,
     }
+
+
+def answering_model(
+    name: str, created: int, context: int, model_id: str, defaults: SamplingDefaults
+) -> Shape:
+    """One that answers in words; `sampling`: how, where a request leaves that out."""
+    return model(name, created, context, model_id) | {"sampling": asdict(defaults)}
 
 
 def models(found: Sequence[Shape]) -> Shape:

@@ -47,6 +47,7 @@ from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
+from planner.model.sampling_defaults import OPENAI, SamplingDefaults
 
 MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
 MAX_WAITING: Final = 512
@@ -72,6 +73,7 @@ class GatewayOptions:
     origins: frozenset[str] = frozenset()  # pages whose scripts may ask; none unless told
     max_waiting: int = MAX_WAITING
     full_wait_s: float = FULL_WAIT_S  # for a session, while others of the mesh hold all of them
+    openai_defaults: bool = False  # of sampling, instead of the model's
 
 
 @asynccontextmanager
@@ -194,14 +196,17 @@ class Gateway:
     def _model(self) -> ModelChosen:
         return self._mesh.view.chosen
 
+    def _defaults(self) -> SamplingDefaults:
+        return OPENAI if self._options.openai_defaults else self._mesh.model.sampling_defaults
+
     def _shown_model(self) -> Shape:
         model = self._model()
-        return shapes.model(model.name, self._created, model.context, model.model)
+        return shapes.answering_model(model.name, self._created, model.context, model.model, self._defaults())
 
     def _served(self) -> Served:
         model, loaded = self._model(), self._embedder
         embedders = frozenset((loaded.name, loaded.model_id)) if loaded is not None else frozenset[str]()
-        return Served(model.name, model.model, model.context, embedders)
+        return Served(model.name, model.model, model.context, self._defaults(), embedders)
 
     async def _read(
         self,
@@ -309,8 +314,6 @@ class Gateway:
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = self._model()
-        if not all(prompts):
-            raise ApiError("the prompt is empty: there is nothing to go on from", param="prompt")
         self._line.check(len(prompts) * wanted.choices)
         tasks: list[Task] = []
         for prompt in prompts:

@@ -9,6 +9,7 @@ from peer.model.tokenizer import Text, TextFile, text_file
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Piece, PieceRequest
 from planner.model.manifest import Manifest
+from planner.model.sampling_defaults import USUAL, SamplingDefaults
 from planner.model.store import Store
 
 
@@ -45,6 +46,11 @@ class LocalModel:
         if self.manifest is None:
             raise NoPlan("the model's tokenizer is not here yet")
         return text_file(self.store, self.manifest)
+
+    @property
+    def sampling_defaults(self) -> SamplingDefaults:
+        """How answers are drawn where whoever asks leaves that out; of a model that is not known yet, the usual."""
+        return (self.manifest.sampling if self.manifest is not None else None) or USUAL
 
     def know(self, manifest: Manifest) -> None:
         """Takes which model it is: this peer can ask, and give others pieces of weights that it has."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Final, Protocol
 
@@ -23,7 +23,7 @@ from peer.session.effects import Broken, Emit, Ended, Reason
 from peer.session.origin import Ask, Heard, OriginSession, Phase, room_for
 from peer.session.pinned_ends import Ends
 from peer.session.routes import Route
-from peer.session.sampling import Sampling
+from peer.session.sampling import GREEDY, Sampling
 from peer.session.steering import STRAIGHT, Steering, likely_pairs
 from peer.stage.seat_waiting import AGAIN_S, Waits, Wanted, called
 from peer.state.display_names import named
@@ -50,9 +50,11 @@ class Guide(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to answer. `max_tokens` None: as many as the context has room for."""
+    """How to answer. What people and programs leave out is filled in before (peer.session.sampling). `max_tokens`
+    None: as many as the context has room for.
+    """
 
-    sampling: Sampling = field(default_factory=Sampling)
+    sampling: Sampling = GREEDY
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     plan_wait_s: float = PLAN_WAIT_S

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from peer.errors import BadSampling as BadSampling
 from peer.errors import NotFiniteLogits as NotFiniteLogits
+from planner.model.sampling_defaults import LIKELIEST, SamplingDefaults
 
 MILLION: Final = 1_000_000  # settings travel as integers, in millionths
 MAX_SEED: Final = 2**53 - 1  # the largest integer that JavaScript holds exactly
@@ -108,6 +109,39 @@ _RANGES: Final = (
     ("frequency_penalty", -2.0, 2.0),
     ("presence_penalty", -2.0, 2.0),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class AskedSampling:
+    """What an asker says of sampling. None: left out."""
+
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+
+
+def sampling_for(defaults: SamplingDefaults, asked: AskedSampling, seed: int = 0) -> Sampling:
+    """Each setting as asked for, what is left out from `defaults`. Raises BadSampling.
+
+    An asker who says temperature 0 wants the likeliest token: nothing of `defaults` counts then, no penalty either.
+    """
+    rest = LIKELIEST if asked.temperature == 0 else defaults
+    return Sampling(
+        temperature=rest.temperature if asked.temperature is None else asked.temperature,
+        top_k=rest.top_k if asked.top_k is None else asked.top_k,
+        top_p=rest.top_p if asked.top_p is None else asked.top_p,
+        min_p=rest.min_p if asked.min_p is None else asked.min_p,
+        repetition_penalty=rest.repetition_penalty
+        if asked.repetition_penalty is None
+        else asked.repetition_penalty,
+        frequency_penalty=0.0 if asked.frequency_penalty is None else asked.frequency_penalty,
+        presence_penalty=0.0 if asked.presence_penalty is None else asked.presence_penalty,
+        seed=seed,
+    )
 
 
 def sample(
@@ -281,3 +315,6 @@ def needs_history(sampling: Sampling) -> bool:
         or sampling.frequency_penalty != 0.0
         or sampling.presence_penalty != 0.0
     )
+
+
+GREEDY: Final = Sampling()  # at the end: making one is checked by what stands above

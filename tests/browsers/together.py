@@ -457,7 +457,7 @@ async def together(
         terminals = [Typist(name, home / name) for name in ("Tess", "Tom")]
         for each, title in zip(terminals, ("tea", "fish"), strict=True):
             stack.push_async_callback(each.close)
-            await each.start(made.link, title, "--max-tokens", str(tokens))
+            await each.start(made.link, title, "--max-tokens", str(tokens), "--temperature", "0")
         opened: list[Browser] = await asyncio.gather(
             *(launch(driver, browser, home / browser) for browser in ("chromium", "firefox"))
         )

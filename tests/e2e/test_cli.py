@@ -59,7 +59,7 @@ class World:
         return ["--store", self.store, "--state", self.home / "askers" / name, "--bind", "127.0.0.1"]
 
     def generate(self, link: str, *more: object, prompt: str = "hello", who: str = "one") -> Result:
-        words = ["generate", link, prompt, "--max-tokens", "4", *self.asker(who), *more]
+        words = ["generate", link, prompt, "--max-tokens", "4", "--temperature", "0", *self.asker(who), *more]
         return run(self.home, *words)
 
 
@@ -369,6 +369,13 @@ def test_an_answer(world: World) -> None:
     assert world.generate(world.link).out == first.out
 
 
+def test_an_answer_is_drawn_as_usual_where_nothing_is_said_of_it(world: World) -> None:
+    asked = ["generate", world.link, "hello", "--max-tokens", "8", "--json", *world.asker("one")]
+    drawn = json.loads(run(world.home, *asked).out)
+    again = run(world.home, *asked, "--seed", drawn["seed"], "--temperature", "0.7", "--top-p", "0.95")
+    assert json.loads(again.out)["text"] == drawn["text"]
+
+
 def test_peers_without_enough_memory(tmp_path: Path, world: World) -> None:
     words = serve_words(world.store, tmp_path, "--memory", "10MiB")
     with running(tmp_path, *words) as served:
@@ -546,14 +553,15 @@ def test_closed_standard_output(world: World) -> None:
 
 
 def test_chat_over_a_pipe(world: World) -> None:
-    words = ["chat", world.link, "--max-tokens", "3", *world.asker("chat")]
+    words = ["chat", world.link, "--max-tokens", "3", "--temperature", "0", *world.asker("chat")]
     result = run(world.home, *words, typed="hello\n\nhello again\n")
     assert result.status == 0, result.err
     assert result.err.count("[3 tokens") == 2
 
 
 def test_a_conversation_is_kept_in_a_file_and_brought_back(world: World) -> None:
-    chat = ["chat", world.link, "--in", "tea", "--max-tokens", "3", *world.asker("talk")]
+    few = ["--max-tokens", "3", "--temperature", "0"]
+    chat = ["chat", world.link, "--in", "tea", *few, *world.asker("talk")]
     said = run(world.home, *chat, typed="hello\n//an aside\n/nothing\n/people\n/title about tea\n")
     assert said.status == 1, said.err
     assert "shoal: not every line did what it asks for" in said.err

@@ -23,6 +23,7 @@ from openai import (
 )
 
 from peer import Mesh as Door
+from peer.api import Options
 from peer.gateway.embedder import Embedder
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
@@ -123,6 +124,11 @@ async def draws_by_seed(world: World) -> None:
     two = await world.ask(n=2, seed=5, max_tokens=8)
     single = await world.ask(seed=6, max_tokens=8)
     assert two.choices[1].message.content == single.choices[0].message.content
+    usual = await world.ask(seed=6, max_tokens=8, temperature=0.7, top_p=0.95)
+    assert usual.choices[0].message.content == single.choices[0].message.content
+    listed = await world.client.models.retrieve(MODEL)
+    assert listed.model_extra is not None
+    assert listed.model_extra["sampling"]["temperature"] == 0.7
     token = world.meshes[0].text.encode("Paris")[0]
     wanted = await world.ask(temperature=0, max_tokens=1, logit_bias={str(token): 100})
     assert wanted.choices[0].message.content == world.meshes[0].text.decode([token])
@@ -245,7 +251,12 @@ async def test_programs_ask_by_the_python_api(start: Start, models: Models) -> N
             assert (
                 await mesh.ask(question, schema=SCHEMA, max_tokens=40, temperature=0.9, seed=4)
             ).text == held.text
-            tokens = [token async for token in mesh.chat(question, max_tokens=5, top_logprobs=0)]
+            usual: Options = {"temperature": 0.7, "top_p": 0.95}
+            drawn = [await mesh.ask(question, max_tokens=8, seed=4, **more) for more in ({}, usual)]
+            assert drawn[0].text == drawn[1].text
+            tokens = [
+                token async for token in mesh.chat(question, max_tokens=5, temperature=0, top_logprobs=0)
+            ]
             assert sum(token.likely is not None for token in tokens) == 5
         example = await asyncio.create_subprocess_exec(
             sys.executable,

@@ -32,7 +32,7 @@ class Pair:
     processes: dict[str, Running]
 
     def ask(self, *more: object, prompt: str = QUESTION) -> list[object]:
-        return ["generate", self.link, prompt, *self.where(), *more]
+        return ["generate", self.link, prompt, "--temperature", "0", *self.where(), *more]
 
     def where(self) -> list[object]:
         return ["--store", self.store, "--state", self.home / "asker", "--bind", "127.0.0.1"]

@@ -73,13 +73,14 @@ def test_peers_that_reach_only_the_relay(models: Models, tmp_path: Path, network
             with running(tmp_path, *joining, before=inside("bob")):
                 ann.until(r"bob holds units 31-61", WITHIN_S)
                 time.sleep(LENT_S + 1)  # until what everybody was lent first is worth nothing any more
-                asking = ["generate", link, QUESTION, "--max-tokens", "8", "--store", models.store.root]
+                asking = ["generate", link, QUESTION, "--max-tokens", "8", "--temperature", "0"]
+                asking += ["--store", models.store.root]
                 asking += ["--state", tmp_path / "asker"]
                 answer = run(tmp_path, *asking, before=inside("bob"), within_s=WITHIN_S)
                 assert answer.status == 0, answer.err
                 assert answer.out.strip()
                 shown = run(
-                    tmp_path, "status", link, "--json", *asking[5:], before=inside("ann"), within_s=WITHIN_S
+                    tmp_path, "status", link, "--json", *asking[7:], before=inside("ann"), within_s=WITHIN_S
                 )
                 data = json.loads(shown.out)
                 held = {member["name"]: member["report"]["runs"] for member in data["members"]}
@@ -116,7 +117,8 @@ def test_peers_that_reach_only_a_third_one(models: Models, tmp_path: Path, netwo
             running(tmp_path, *joining, "bob", "--state", tmp_path / "bob", before=inside("bob")),
         ):
             carol.until(r"^plan \d+: \w+ holds units 0-30, \w+ holds units 31-61", WITHIN_S)
-            asking = ["generate", link, QUESTION, "--max-tokens", "8", *store, "--state", tmp_path / "asker"]
+            asking = ["generate", link, QUESTION, "--max-tokens", "8", "--temperature", "0", *store]
+            asking += ["--state", tmp_path / "asker"]
             answer = run(tmp_path, *asking, before=inside("middle"), within_s=WITHIN_S)
             assert answer.status == 0, answer.err
             assert answer.out.strip()

@@ -22,8 +22,8 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
     with running(tmp_path, *serving, "--store", models.store.root, "--memory", "2GiB", *local) as founder:
         link = founder.until(r"^http://127\.0\.0\.1:\d+/#\S+")[0]
         joining = ["join", link, "--name", "second", "--state", state, "--store", store]
-        ask = ["generate", link, QUESTION, "--max-tokens", "12", "--store", models.store.root]
-        ask += ["--state", tmp_path / "asker", *local]
+        ask = ["generate", link, QUESTION, "--max-tokens", "12", "--temperature", "0"]
+        ask += ["--store", models.store.root, "--state", tmp_path / "asker", *local]
         with running(tmp_path, *joining, "--memory", "2GiB", *local) as second:
             founder.until(r"second holds units 31-61", WITHIN_S)
             first_answer = run(tmp_path, *ask)
@@ -41,7 +41,7 @@ def test_a_killed_peer_holds_its_units_again(models: Models, tmp_path: Path) -> 
             answer = run(tmp_path, *ask, within_s=WITHIN_S)
             assert answer.status == 0, answer.err
             assert answer.out == first_answer.out
-            shown = json.loads(run(tmp_path, "status", link, "--json", *ask[5:]).out)
+            shown = json.loads(run(tmp_path, "status", link, "--json", *ask[7:]).out)
             (member,) = [each for each in shown["members"] if each["name"] == "second"]
             assert member["report"]["runs"] == [[31, 62]]
             assert again.end(signal.SIGINT).status == 0

@@ -30,6 +30,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "prefixes",
         "receipts",
         "relief",
+        "sampling_defaults",
         "session",
         "session_rules",
         "speaking",

@@ -7,7 +7,8 @@ import { App } from '../ui/app/app';
 import { NO_TALK, titleOf } from '../ui/conversation/conversation_view';
 import { applyLooks, looks } from '../ui/kit/theme';
 import { PerFrame } from '../ui/kit/per_frame';
-import { DEFAULT_SETTINGS } from '../ui/conversation/saved_choices';
+import { USUAL } from '../src/planner/sampling_defaults';
+import { modelSettings } from '../ui/conversation/saved_choices';
 import { NO_PIN } from '../ui/join/pinned_ends_switch';
 import type {
   Activity,
@@ -50,7 +51,8 @@ const relayOnly = signal(false);
 const audience = signal<Audience>('private');
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
 const wish = signal(wishShown(scene.state, { kind: 'nothing' }));
-const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, ...scene.settings });
+const MODEL_SETTINGS = modelSettings(USUAL);
+const settings = signal<AskSettings>({ ...MODEL_SETTINGS, ...scene.settings });
 const notices = signal<readonly Notice[]>(
   scene.notices.map(({ label, ...notice }) => ({
     ...notice,
@@ -121,6 +123,7 @@ const view: View = {
   talks: signal(scene.talks),
   audience,
   settings,
+  modelSettings: signal(MODEL_SETTINGS),
   link: signal(LINK),
   lastLink: name === 'no-link' ? LINK : '',
   relayOnly,
@@ -174,7 +177,8 @@ const view: View = {
     leave: () => (phase.value = SCENES['left']?.phase ?? phase.value),
     setPledge: (bytes) => (mine.value = { ...mine.value, pledgeBytes: bytes }),
     deleteStored: () => (mine.value = { ...mine.value, stored: { ...mine.value.stored, bytes: 0 } }),
-    setSettings: (next) => (settings.value = next),
+    setSettings: (change) => (settings.value = { ...settings.value, ...change }),
+    resetSettings: () => (settings.value = MODEL_SETTINGS),
     dismiss: (id) => (notices.value = notices.value.filter((notice) => notice.id !== id)),
     watchPlan: () => undefined,
     wishPlan: (strategy, goal) => {

@@ -91,7 +91,7 @@ RULES: Final = (
     ),
     Idle(
         ("serve", "join"),
-        ("--api-host", "--api-key-file", "--api-embedding-model"),
+        ("--api-host", "--api-key-file", "--api-openai-defaults", "--api-embedding-model"),
         lambda args: args.api is None,
         "is for the API beside this peer: give --api, too",
     ),

@@ -9,6 +9,9 @@ from peer.member.peer_options import port, positive
 
 API_PORT = 8000
 EMBEDDING_MODEL = "a sentence-transformers folder with a BERT encoder, hf:owner/repo, or all-minilm-l6-v2"
+OPENAI_DEFAULTS = (
+    "where a request leaves sampling out, temperature 1 and top_p 1 as at OpenAI [as the model's settings]"
+)
 
 
 def api_arguments(made: argparse.ArgumentParser) -> None:
@@ -28,6 +31,7 @@ def api_arguments(made: argparse.ArgumentParser) -> None:
         metavar="ORIGIN",
         help="scripts of these pages may ask, such as http://localhost:3000 [none]",
     )
+    made.add_argument("--openai-defaults", action="store_true", help=OPENAI_DEFAULTS)
     made.add_argument(
         "--embedding-model",
         metavar="MODEL",
@@ -50,6 +54,7 @@ def beside_arguments(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument("--api-host", default="127.0.0.1", metavar="HOST", help="address of that [%(default)s]")
     made.add_argument("--api-key-file", type=Path, metavar="FILE", help="keys that programs must send")
+    made.add_argument("--api-openai-defaults", action="store_true", help=OPENAI_DEFAULTS)
     made.add_argument(
         "--api-embedding-model",
         metavar="MODEL",

@@ -17,6 +17,7 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.session.sampling import GREEDY
 from planner.model.store import Store
 
 PROMPT = "Count slowly from one to a thousand."
@@ -40,7 +41,7 @@ async def _ask(mesh: MeshMember, left: list[int], asking: asyncio.Event) -> None
     while True:
         talk = Conversation(mesh.sessions, mesh.model.prompts, os.urandom(SESSION_BYTES))
         first = True
-        async for piece in talk.complete(PROMPT, Settings(ignore_end=True)):
+        async for piece in talk.complete(PROMPT, Settings(GREEDY, ignore_end=True)):
             if first and isinstance(piece, Delta):
                 first = False
                 left[0] -= 1

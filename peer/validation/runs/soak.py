@@ -20,6 +20,7 @@ import psutil
 from peer.errors import CannotServe, PeerError
 from peer.limits import SESSION_BYTES
 from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.session.sampling import GREEDY
 from peer.validation.world.mesh import ASKER, Rig, Shape, rig
 from planner.model.store import Store
 
@@ -114,7 +115,7 @@ async def _one(made: Rig, tally: _Tally, chance: random.Random) -> None:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
         else:
-            async with aclosing(talk.tokens(prompt, Settings(max_tokens=tokens, ignore_end=True))) as pieces:
+            async with aclosing(talk.tokens(prompt, Settings(GREEDY, tokens, ignore_end=True))) as pieces:
                 async for piece in pieces:
                     count += isinstance(piece, Delta) and piece.token >= 0
                     if count == cut:
@@ -131,7 +132,7 @@ async def _one(made: Rig, tally: _Tally, chance: random.Random) -> None:
 
 
 async def _all(talk: Conversation, prompt: list[int], tokens: int) -> None:
-    async with aclosing(talk.tokens(prompt, Settings(max_tokens=tokens, ignore_end=True))) as pieces:
+    async with aclosing(talk.tokens(prompt, Settings(GREEDY, tokens, ignore_end=True))) as pieces:
         async for _ in pieces:
             continue
 

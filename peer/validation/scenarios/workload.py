@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from peer.session.sampling import Sampling
+from peer.session.sampling import GREEDY, Sampling
 from peer.validation.scenarios.faults import pick
 
 _TOPICS: Final = (
@@ -28,9 +28,9 @@ _BACKGROUND: Final = (
 )
 LONGEST_BACKGROUND: Final = 8  # sentences, about 170 tokens: a prompt of several chunks
 _SETTINGS: Final = (
-    Sampling(),
+    GREEDY,
     Sampling(temperature=0.8, top_p=0.95),
-    Sampling(),
+    GREEDY,
     Sampling(temperature=1.0, top_k=40, repetition_penalty=1.15),
 )
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import termios
+from dataclasses import replace
 
 import pytest
 from prompt_toolkit import PromptSession
@@ -13,9 +14,36 @@ from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from peer.cli.chat import first_of, prompt_session
+from peer.cli.chat import first_of, prompt_session, settings
+from peer.cli.main import parser
 from peer.launch.terminal import Interrupts, unechoed
+from peer.session.sampling import GREEDY, Sampling
+from planner.model.sampling_defaults import SamplingDefaults
 from tests.patience import WITHIN_S
+
+OWN = SamplingDefaults(0.6, 20, 0.9, 0.05, 1.1)  # a model's
+
+
+@pytest.mark.parametrize("command", ["chat LINK", "generate LINK hello"])
+@pytest.mark.parametrize(
+    ("words", "drawn"),
+    [
+        ("", Sampling(0.6, 20, 0.9, 0.05, 1.1)),
+        ("--temperature 1 --top-k 0", Sampling(1.0, 0, 0.9, 0.05, 1.1)),
+        ("--temperature 0", GREEDY),
+        ("--frequency-penalty 0.5", Sampling(0.6, 20, 0.9, 0.05, 1.1, frequency_penalty=0.5)),
+    ],
+)
+def test_sampling_that_the_arguments_leave_out_is_the_models(
+    command: str, words: str, drawn: Sampling
+) -> None:
+    args = parser().parse_args([*command.split(), *words.split(), "--seed", "7"])
+    assert settings(args, OWN).sampling == replace(drawn, seed=7)
+
+
+def test_a_seed_that_the_arguments_leave_out_is_another_one_each_time() -> None:
+    args = parser().parse_args(["chat", "LINK"])
+    assert settings(args, OWN).sampling.seed != settings(args, OWN).sampling.seed
 
 
 async def test_ctrl_c_at_the_prompt_cancels_no_other_task() -> None:

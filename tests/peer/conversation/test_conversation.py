@@ -18,6 +18,7 @@ from peer.cli.conversation_lines import (
     readers,
     whole_lines,
 )
+from peer.conversation.conversation_client import _seeded
 from peer.conversation.live_answer import Listening, Piece
 from peer.conversation.live_hints import piece_of
 from peer.conversation.transcripts import FORMAT, as_json, as_markdown, brought, from_json, transcript
@@ -36,6 +37,7 @@ from peer.state.generated.commands import (
     ParticipantSet,
 )
 from peer.wire.generated import requests
+from planner.model.sampling_defaults import SamplingDefaults
 
 GREY = "#888888"
 SESSION = "0" * 32
@@ -317,3 +319,19 @@ def test_wrong_hints_are_refused(change: dict[str, Any]) -> None:
         requests.LIVE.read({**LIVE, **change})
     with pytest.raises(BadCommand):
         requests.TYPING.read({"conversation": "c", "typing": 1})
+
+
+@pytest.mark.parametrize(
+    ("sampling", "eight"),
+    [
+        ((), (600_000, 20, 1_000_000, 0, 1_000_000, 0, 0)),
+        ((0, 0, 1_000_000, 0, 1_000_000, 0, 0, 5, 40, 0), (0, 0, 1_000_000, 0, 1_000_000, 0, 0)),
+    ],
+)
+def test_an_answer_is_drawn_as_its_conversation_says_or_else_as_the_model_has_it(
+    sampling: tuple[int, ...], eight: tuple[int, ...]
+) -> None:
+    drawn = _seeded(sampling, SamplingDefaults(0.6, 20))
+    assert drawn[:7] == eight
+    assert drawn != _seeded(sampling, SamplingDefaults(0.6, 20)), "each with a seed of its own"
+    assert _seeded((*eight, 5, 0, 1), SamplingDefaults(1.0)) == (*eight, 5)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,8 @@ from peer.gateway.tool_calls import CallScanner, Style, ToolCall, parsed, style_
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
+from peer.session.sampling import GREEDY, Sampling
+from planner.model.sampling_defaults import OPENAI, USUAL, SamplingDefaults
 
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 TOOL: dict[str, Any] = {
@@ -35,13 +38,38 @@ NAMES = frozenset(("weather", "time"))
 # --- requests
 
 
-def test_what_is_left_out_has_openais_defaults() -> None:
-    asked = chat_request(ASK)
+def test_what_is_left_out() -> None:
+    asked = chat_request(ASK, USUAL)
     wanted = asked.wanted
-    assert (wanted.temperature, wanted.top_p, wanted.choices, wanted.stream) == (1.0, 1.0, 1, False)
+    assert (wanted.choices, wanted.stream) == (1, False)
     assert (wanted.seed, wanted.max_tokens, wanted.stop, wanted.alternatives) == (None, None, (), None)
     assert asked.turns == ({"role": "user", "content": "Hi"},)
     assert (asked.tools, asked.required, asked.format) == ((), False, None)
+
+
+OWN = SamplingDefaults(0.6, 20, 0.9, 0.05, 1.1)  # a model's
+
+
+@pytest.mark.parametrize(
+    ("defaults", "more", "drawn"),
+    [
+        (USUAL, {}, Sampling(0.7, top_p=0.95)),
+        (OPENAI, {}, Sampling(1.0)),
+        (OWN, {}, Sampling(0.6, 20, 0.9, 0.05, 1.1)),
+        (OWN, {"temperature": None, "top_p": None}, Sampling(0.6, 20, 0.9, 0.05, 1.1)),
+        (OWN, {"temperature": 1.5, "top_k": 0}, Sampling(1.5, 0, 0.9, 0.05, 1.1)),
+        (OWN, {"temperature": 0}, GREEDY),
+        (OWN, {"temperature": 0, "repetition_penalty": 1.2}, Sampling(repetition_penalty=1.2)),
+        (OWN, {"presence_penalty": 1}, Sampling(0.6, 20, 0.9, 0.05, 1.1, presence_penalty=1.0)),
+        (SamplingDefaults(0.0, repetition_penalty=1.1), {}, Sampling(repetition_penalty=1.1)),
+    ],
+)
+def test_sampling_that_a_request_leaves_out_is_the_models(
+    defaults: SamplingDefaults, more: dict[str, Any], drawn: Sampling
+) -> None:
+    assert chat_request(ASK | more, defaults).wanted.sampling(7) == replace(drawn, seed=7)
+    prompt = {"model": "m", "prompt": "x"}
+    assert completion_request(prompt | more, defaults).wanted.sampling(7) == replace(drawn, seed=7)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +89,7 @@ def test_what_is_left_out_has_openais_defaults() -> None:
     ],
 )
 def test_settings(more: dict[str, Any], name: str, value: object) -> None:
-    assert getattr(chat_request(ASK | more).wanted, name) == value
+    assert getattr(chat_request(ASK | more, USUAL).wanted, name) == value
 
 
 @pytest.mark.parametrize(
@@ -107,7 +135,7 @@ def test_settings(more: dict[str, Any], name: str, value: object) -> None:
 )
 def test_what_cannot_be_asked_names_the_parameter(more: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as caught:
-        chat_request(ASK | more)
+        chat_request(ASK | more, USUAL)
     assert (caught.value.status, caught.value.param) == (400, param)
 
 
@@ -124,7 +152,8 @@ def test_messages_become_turns_as_templates_read_them() -> None:
                 {"role": "assistant", "content": None, "tool_calls": [call]},
                 {"role": "tool", "tool_call_id": "c1", "content": "rain"},
             ]
-        }
+        },
+        USUAL,
     ).turns
     assert turns[0] == {"role": "system", "content": "Be brief."}
     assert turns[1]["content"] == ""
@@ -133,13 +162,15 @@ def test_messages_become_turns_as_templates_read_them() -> None:
 
 
 def test_a_schema_beside_json_object_is_held_to() -> None:
-    asked = chat_request(ASK | {"response_format": {"type": "json_object", "schema": {"type": "object"}}})
+    asked = chat_request(
+        ASK | {"response_format": {"type": "json_object", "schema": {"type": "object"}}}, USUAL
+    )
     assert asked.format is not None
     assert asked.format.schema == {"type": "object"}
 
 
 def test_a_tiny_top_p_is_the_likeliest_token_alone() -> None:
-    assert chat_request(ASK | {"top_p": 1e-7}).wanted.sampling(1).top_p == 1e-6
+    assert chat_request(ASK | {"top_p": 1e-7}, USUAL).wanted.sampling(1).top_p == 1e-6
 
 
 @pytest.mark.parametrize(
@@ -181,7 +212,7 @@ def test_a_page_that_may_ask_may_send_what_its_client_sends() -> None:
     ],
 )
 def test_tool_choice(choice: object, required: bool, forced: str | None, tools: int) -> None:
-    asked = chat_request(ASK | {"tools": [TOOL], "tool_choice": choice})
+    asked = chat_request(ASK | {"tools": [TOOL], "tool_choice": choice}, USUAL)
     assert (asked.required, asked.forced, len(asked.tools)) == (required, forced, tools)
 
 
@@ -190,7 +221,7 @@ def test_tool_choice(choice: object, required: bool, forced: str | None, tools: 
     [("a", ("a",)), (["a", "b"], ("a", "b")), ([1, 2], ((1, 2),)), ([[1], [2, 3]], ((1,), (2, 3)))],
 )
 def test_prompts_of_completions(prompt: object, prompts: tuple[object, ...]) -> None:
-    assert completion_request({"model": "m", "prompt": prompt}).prompts == prompts
+    assert completion_request({"model": "m", "prompt": prompt}, USUAL).prompts == prompts
 
 
 @pytest.mark.parametrize(
@@ -198,7 +229,7 @@ def test_prompts_of_completions(prompt: object, prompts: tuple[object, ...]) -> 
 )
 def test_completions_refuse(more: dict[str, Any]) -> None:
     with pytest.raises(ApiError):
-        completion_request({"model": "m", "prompt": "x"} | more)
+        completion_request({"model": "m", "prompt": "x"} | more, USUAL)
 
 
 # --- tools

@@ -15,6 +15,7 @@ from hypothesis import strategies as some
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from peer.errors import ApiError, ContextOverflow, PeerError, TextError
+from peer.gateway import responses as shapes
 from peer.gateway.grammar_jobs import CallForm, JsonForm
 from peer.gateway.request_reading import MAX_NESTING, Served, body_of, read_chat, read_completion
 from peer.gateway.tool_calls import Style
@@ -22,9 +23,10 @@ from peer.model import prompts as module
 from peer.model.prompts import Prompts, plain_prompt
 from peer.model.tokenizer import Text, TextFile
 from planner.jobs.jobs import Budget
+from planner.model.sampling_defaults import USUAL
 
 CONTEXT = 512
-SERVED = Served("m", "0" * 64, CONTEXT, frozenset(("embeds",)))
+SERVED = Served("m", "0" * 64, CONTEXT, USUAL, frozenset(("embeds",)))
 TEMPLATE = "{% for m in messages %}<tool_call>{{ m.role }}: {{ m.content }}{{ tools }}{% endfor %}"
 LOOPS = "{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}{{ messages[0].content }}"
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -124,6 +126,21 @@ def test_nesting_has_a_bound() -> None:
 def test_prompts_of_completions_have_bounds(text: Text, prompt: Any) -> None:
     with pytest.raises((ApiError, ContextOverflow)):
         read_completion(text, json.dumps({"model": "m", "prompt": prompt}).encode(), SERVED)
+
+
+@pytest.mark.parametrize("prompt", ["", ["go on", ""], [[1], []]])
+def test_an_empty_prompt_is_called_by_its_own_name(text: Text, prompt: Any) -> None:
+    with pytest.raises(ApiError, match="the prompt is empty") as caught:
+        read_completion(text, json.dumps({"model": "m", "prompt": prompt}).encode(), SERVED)
+    problem = shapes.error(caught.value)["error"]
+    assert (problem["type"], problem["param"], problem["code"]) == ("invalid_request_error", "prompt", None)
+
+
+def test_messages_that_a_template_makes_nothing_of(tokenizer: Path) -> None:
+    silent = file_of(tokenizer, "{% if false %}x{% endif %}").read()
+    with pytest.raises(ApiError, match="the prompt is empty") as caught:
+        read_chat(silent, raw(), SERVED)
+    assert caught.value.param == "messages"
 
 
 JSON = some.recursive(

@@ -28,7 +28,8 @@ import type {
   Role,
 } from '../state/generated/commands';
 import { Proposals } from '../replication/proposal_queue';
-import { samplingFromWire, samplingOf } from '../session/sampling';
+import type { SamplingDefaults } from '../planner/sampling_defaults';
+import { samplingFor, samplingFromWire, samplingOf, samplingToWire } from '../session/sampling';
 import type { Heard as Standing } from '../session/origin';
 import type { TalkMesh } from './local_conversations';
 import { adopters, nextTurn, running } from './turn_order';
@@ -361,7 +362,7 @@ export class Talking {
     question: Message,
     isAgain = false,
   ): Promise<void> {
-    const sampling = seeded(conversation.sampling);
+    const sampling = seeded(conversation.sampling, this.mesh.samplingDefaults);
     const made = await this.promptAndRoom(conversation, question, conversation.sampling[8] ?? 0);
     const now = this.conversations.get(id);
     if (now === undefined || !this.isAsked(now, question, isAgain)) {
@@ -616,10 +617,13 @@ function endOf(end: End): { readonly state: 'done' | 'stopped' | 'failed'; reado
     : { state: 'done', reason: '' };
 }
 
-/** Eight integers with a seed: that of the conversation where it holds for every question, else another one. */
-function seeded(sampling: readonly number[]): number[] {
-  const eight = sampling.slice(0, 8);
-  if (eight.length < 8) return [];
+/**
+ * Eight integers, those of the model where the conversation says none, with a seed: that of the conversation where it
+ * holds for every question, else another one.
+ */
+function seeded(sampling: readonly number[], defaults: SamplingDefaults): number[] {
+  const said = sampling.slice(0, 8);
+  const eight = said.length < 8 ? samplingToWire(samplingFor(defaults, {})) : said;
   return sampling[9] === 1
     ? eight
     : [...eight.slice(0, 7), crypto.getRandomValues(new Uint32Array(1))[0] ?? 0];

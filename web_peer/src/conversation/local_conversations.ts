@@ -7,6 +7,7 @@
 import { NoPlan } from '../errors';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
+import type { SamplingDefaults } from '../planner/sampling_defaults';
 import type { Conversation } from '../origin/answer_stream';
 import type { KeptEnds } from '../origin/pinned_ends';
 import type { MeshView } from '../replication/mesh_view';
@@ -28,6 +29,7 @@ export interface TalkMesh {
   readonly signal: AbortSignal; // aborts when this membership is over
   readonly text: Text | null;
   readonly prompts: Prompts | null;
+  readonly samplingDefaults: SamplingDefaults; // of the model, where a conversation says nothing
   /** A session with the model. Raises NoPlan before the model is known. */
   conversation(session?: string): Conversation;
   onEnded(listener: () => void): void;
@@ -124,6 +126,10 @@ class OwnMesh implements TalkMesh {
 
   get prompts(): Prompts | null {
     return this.mesh.prompts;
+  }
+
+  get samplingDefaults(): SamplingDefaults {
+    return this.mesh.samplingDefaults;
   }
 
   conversation(session?: string): Conversation {

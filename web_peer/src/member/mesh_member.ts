@@ -27,6 +27,7 @@ import { reportOf } from './status_report';
 import type { SignalingClient } from '../transport/signaling_client';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
+import type { SamplingDefaults } from '../planner/sampling_defaults';
 import { LEAVING, LEFT, STATUS } from '../wire/generated/requests';
 
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move; Python's 5 s are also for another leader
@@ -126,6 +127,11 @@ export class MeshMember {
   /** What makes prompts tokens, once the tokenizer is here. */
   get prompts(): Prompts | null {
     return this.model.prompts;
+  }
+
+  /** How the model's answers are drawn where whoever asks leaves that out. */
+  get samplingDefaults(): SamplingDefaults {
+    return this.model.samplingDefaults;
   }
 
   /** Embedding and head that stay here; null: the model is not known yet. */

@@ -4,6 +4,7 @@
  */
 
 import type { Manifest } from '../planner/manifest';
+import { type SamplingDefaults, USUAL } from '../planner/sampling_defaults';
 import type { PeerLinks } from '../transport/peer_links';
 import { Pieces } from './piece_exchange';
 import type { Prompts } from './prompts';
@@ -30,6 +31,11 @@ export class LocalModel {
   /** What the model is made of; null: it is not known yet. */
   get manifest(): Manifest | null {
     return this.known;
+  }
+
+  /** How answers are drawn where whoever asks leaves that out; of a model that is not known yet, the usual. */
+  get samplingDefaults(): SamplingDefaults {
+    return this.known?.sampling ?? USUAL;
   }
 
   /** Its tokenizer and template; null: they are not here yet. */

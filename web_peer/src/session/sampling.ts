@@ -7,6 +7,7 @@
  */
 
 import { BadSampling, NotFiniteLogits } from '../errors';
+import { LIKELIEST, type SamplingDefaults } from '../planner/sampling_defaults';
 
 const MILLION = 1_000_000; // settings travel as integers, in millionths
 export const MAX_SEED = Number.MAX_SAFE_INTEGER;
@@ -76,6 +77,19 @@ export function samplingOf(given: Partial<Sampling>): Sampling {
     throw new BadSampling('top_p must be above 0; use top_p=1 to switch it off, or temperature=0 for greedy');
   }
   return made;
+}
+
+/** What an asker says of sampling. Undefined: left out. */
+export type AskedSampling = Partial<Omit<Sampling, 'seed'>>;
+
+/**
+ * Each setting as asked for, what is left out from `defaults`. Raises BadSampling.
+ *
+ * An asker who says temperature 0 wants the likeliest token: nothing of `defaults` counts then, no penalty either.
+ */
+export function samplingFor(defaults: SamplingDefaults, asked: AskedSampling, seed = 0): Sampling {
+  const rest = asked.temperature === 0 ? LIKELIEST : defaults;
+  return samplingOf({ ...rest, ...asked, seed });
 }
 
 /** Eight integers in the order of the fields; all but topK and seed in millionths. */

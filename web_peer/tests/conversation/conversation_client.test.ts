@@ -9,6 +9,7 @@ import type {
   Delta,
   Finished,
 } from '../../src/origin/answer_stream';
+import { USUAL } from '../../src/planner/sampling_defaults';
 import { Requests } from '../../src/transport/request_table';
 import type { Body } from '../../src/transport/rpc';
 import { Hints } from '../../src/conversation/live_hints';
@@ -16,7 +17,7 @@ import { begunOf, Making } from '../../src/conversation/answer_in_progress';
 import { HIGHEST_VERSION } from '../../src/limits';
 import type { TalkLinks, TalkMesh } from '../../src/conversation/local_conversations';
 import { type Conversation, converse, messageOf } from '../../src/state/conversations';
-import type { ConversationCommand, Member, ModelChosen } from '../../src/state/generated/commands';
+import type { ConversationCommand, Member, Message, ModelChosen } from '../../src/state/generated/commands';
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
 import type { Heard } from '../../src/session/origin';
 import { Talking } from '../../src/conversation/conversation_client';
@@ -93,11 +94,13 @@ class Stage {
       view,
       signal: new AbortController().signal,
       text: { endTokens: [END] },
+      samplingDefaults: { ...USUAL, temperature: 0.6, topK: 20 },
       prompts: { chat: () => Promise.resolve(PROMPT) },
       onEnded: () => undefined,
       conversation: (session: string) => ({
         ...{ session, underWay: STANDING, stop: () => undefined, close: () => undefined },
         onWait: () => undefined,
+        tokens: () => this.pieces(),
         adopt: (_: readonly number[], __: AskSettings, begun: Begun) => {
           this.begun.push(begun);
           return this.pieces();
@@ -168,6 +171,15 @@ it('an answer goes on in its session only once the log says so, with what was he
   expect(stage.begun).toEqual([]);
   await stage.commit();
   expect(stage.begun).toEqual([{ ids: [4, 5, 6], heard: STANDING }]);
+});
+
+it('an answer in a conversation that says nothing of sampling is drawn as the model has it', async () => {
+  const stage = new Stage(['ann'], ...asked('ann').slice(0, 2));
+  stage.talking();
+  await settle();
+  expect(stage.said).toMatchObject([{ kind: 'MessageAdded', form: 'answer', author: 'ann' }]);
+  const { sampling = [] } = stage.said[0] as Partial<Message>;
+  expect(sampling.slice(0, 7)).toEqual([600_000, 20, 950_000, 0, 1_000_000, 0, 0]);
 });
 
 it('what somebody else than its author says of an answer counts for nothing', async () => {

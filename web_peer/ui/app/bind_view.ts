@@ -19,13 +19,11 @@ import {
   keepPinEnds,
   keepPledge,
   keepRelayOnly,
-  keepSettings,
   keptLink,
   keptName,
   keptPinEnds,
   keptPledge,
   keptRelayOnly,
-  keptSettings,
   type PledgeRange,
   wasAskedName,
 } from '../conversation/saved_choices';
@@ -36,12 +34,12 @@ import { PlanWishing } from '../plan/plan_goal_proposals';
 import { Recovery } from './recovery';
 import type { Report } from '../mesh/reports';
 import { allDone, began, firstSteps, progressed } from '../join/join_steps';
+import { AskChoices } from '../conversation/ask_choices';
 import { Talks } from '../conversation/conversations';
 import { LEFT, phaseAfter, STOPPED } from './error_texts';
 import { ownReport, Watching } from '../mesh/report_polling';
 import type {
   Activity,
-  AskSettings,
   JoinStep,
   Lending,
   MyPart,
@@ -96,7 +94,7 @@ export class Bound {
   private readonly mesh = signal(meshView(EMPTY_STATE, NOBODY));
   private readonly activity = signal<Activity>({ route: [], tokens: 0 });
   private readonly mine = signal<MyPart>(NO_PART);
-  private readonly settings = signal<AskSettings>(keptSettings());
+  private readonly choices = new AskChoices();
   private readonly link = signal('');
   private readonly pinEnds = signal<PinEnds>({ ...NO_PIN, on: keptPinEnds() });
   private readonly relayOnly = signal(keptRelayOnly());
@@ -124,25 +122,18 @@ export class Bound {
     this.device = device;
     this.pledge = device.wished ?? keptPledge(device.pledge);
     this.mine.value = this.myPart(null);
-    this.talks = new Talks(
-      {
-        settings: () => this.settings.value,
-        keepSettings: (settings) => {
-          this.settings.value = settings;
-          keepSettings(settings);
-        },
-        myName: () => this.myName(),
-        keepsWords: () => this.pinEnds.value.on,
-        link: () => this.link.value,
-        entry: device.entry,
-        readable: (text) => this.inWords(text),
-        name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
-        token: () => this.tokenCame(1, true),
-        over: () => this.look(),
-        tell: (text) => this.tell(text),
-      },
-      this.settings,
-    );
+    this.talks = new Talks({
+      choices: this.choices,
+      myName: () => this.myName(),
+      keepsWords: () => this.pinEnds.value.on,
+      link: () => this.link.value,
+      entry: device.entry,
+      readable: (text) => this.inWords(text),
+      name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
+      token: () => this.tokenCame(1, true),
+      over: () => this.look(),
+      tell: (text) => this.tell(text),
+    });
     const { talks } = this;
     this.view = {
       phase: this.phase,
@@ -159,6 +150,7 @@ export class Bound {
       audience: talks.audience,
       talks: talks.list,
       settings: talks.settings,
+      modelSettings: this.choices.model,
       link: this.link,
       lastLink: keptLink(),
       relayOnly: this.relayOnly,
@@ -216,7 +208,8 @@ export class Bound {
           this.look();
         },
         deleteStored: () => void this.deleteStored(),
-        setSettings: (settings) => talks.setSettings(settings),
+        setSettings: (change) => talks.setSettings(change),
+        resetSettings: () => talks.resetSettings(),
         dismiss: (id) => {
           this.hidden.value = new Set([...this.hidden.value, id]);
           this.told.value = this.told.value.filter((notice) => notice.id !== id);
@@ -376,6 +369,7 @@ export class Bound {
       this.phase.value = this.phaseNow(tab);
       this.standing.value = [...standingNotices(tab), ...this.recovery.notices(mesh)];
       this.mine.value = this.myPart(mesh);
+      if (mesh !== null) this.choices.follow(mesh.samplingDefaults);
       this.talks.follow(mesh);
       this.lookAtEnds(mesh);
       if (mesh !== null) {

@@ -307,7 +307,8 @@ export interface Actions {
   leave(): void;
   setPledge(bytes: number): void;
   deleteStored(): void;
-  setSettings(settings: AskSettings): void;
+  setSettings(change: Partial<AskSettings>): void; // what the person sets stays theirs, with any model
+  resetSettings(): void; // to those of the model
   dismiss(notice: string): void;
   watchPlan(shown: boolean): void; // whether somebody looks at `View.plan`
   wishPlan(strategy: PlanStrategy, goal: Goal): void; // how plans are made from now on
@@ -435,6 +436,7 @@ export interface View {
   readonly audience: ReadonlySignal<Audience>; // of the conversation that begins with the next message
   readonly talks: ReadonlySignal<readonly TalkLine[]>; // pinned ones first, then the newest
   readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
+  readonly modelSettings: ReadonlySignal<AskSettings>; // what the model has for whoever chooses nothing
   readonly pinEnds: ReadonlySignal<PinEnds>;
   readonly relayOnly: ReadonlySignal<boolean>; // whether this tab joins through the mesh's relay only
   readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none

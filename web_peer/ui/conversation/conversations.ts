@@ -25,6 +25,7 @@ import {
   TalkViews,
   titleOf,
 } from './conversation_view';
+import type { AskChoices } from './ask_choices';
 import { asJson, asMarkdown, broughtOf } from './export';
 import { asPage } from './export_page';
 import { privateShelf } from './private_shelf';
@@ -40,9 +41,7 @@ const SETTLE_MS = 600; // of a slider, before the conversation has what it says
 
 /** What conversations need of whoever holds the mesh. */
 export interface Surroundings {
-  /** What is kept for conversations that begin here. */
-  settings(): AskSettings;
-  keepSettings(settings: AskSettings): void;
+  readonly choices: AskChoices; // for conversations that begin here
   myName(): string;
   /** Whether private conversations that begin here stay in this tab, with both ends of the model. */
   keepsWords(): boolean;
@@ -73,6 +72,7 @@ export class Talks {
   readonly list = signal<readonly TalkLine[]>([]);
   readonly settings: ReadonlySignal<AskSettings>;
   private readonly drafted = signal<AskSettings | null>(null); // of a slider that is moved now
+  private changed: Partial<AskSettings> = {}; // of drafted, what the person set
   private readonly held = signal<AskSettings | null>(null); // what the open conversation says
   private readonly around: Surroundings;
   private rooms: { readonly mesh: Room; readonly browser: Room; readonly tab: Room } | null = null;
@@ -92,10 +92,10 @@ export class Talks {
   /** To this tab, which knows how long it took. */
   lastAnswer: { readonly route: readonly string[]; readonly tokensPerS: number } | null = null;
 
-  constructor(around: Surroundings, kept: ReadonlySignal<AskSettings>) {
+  constructor(around: Surroundings) {
     this.around = around;
     this.invited = around.entry;
-    this.settings = computed(() => this.drafted.value ?? this.held.value ?? kept.value);
+    this.settings = computed(() => this.drafted.value ?? this.held.value ?? around.choices.settings.value);
   }
 
   /** Where the conversation is that is shown, or begins with the next message. */
@@ -173,7 +173,8 @@ export class Talks {
     if (open !== undefined) this.seen.set(this.open, open.conversation.messages.count);
     const answered = isAnswering(this.talk.value.turns);
     this.talk.value = open === undefined ? NO_TALK : this.viewOf(open.room, open.conversation);
-    this.held.value = open === undefined ? null : heldBy(open.conversation, this.held.value);
+    this.held.value =
+      open === undefined ? null : heldBy(open.conversation, this.held.value, this.around.choices.model.value);
     const around = {
       open: this.open,
       seen: this.seen,
@@ -367,7 +368,7 @@ export class Talks {
       this.settled();
       const room = this.audience.peek() === 'private' ? this.privateRoom(rooms) : rooms.mesh;
       const { title, system, messages } = brought;
-      const sampling = samplingOfSettings(this.around.settings());
+      const sampling = samplingOfSettings(this.around.choices.settings.value);
       const made = this.begin(room.talking, { title, system, sampling });
       room.talking.bring(made, messages);
       this.show(made);
@@ -375,7 +376,19 @@ export class Talks {
   }
 
   /** The open conversation is held so from the next question on, and those that begin here. */
-  setSettings(settings: AskSettings): void {
+  setSettings(change: Partial<AskSettings>): void {
+    this.changed = { ...this.changed, ...change };
+    this.draft({ ...this.settings.value, ...change });
+  }
+
+  /** The same with what the model has; nothing stays chosen. */
+  resetSettings(): void {
+    this.changed = {};
+    this.around.choices.forget();
+    this.draft(this.around.choices.model.value);
+  }
+
+  private draft(settings: AskSettings): void {
     this.drafted.value = settings;
     clearTimeout(this.settling);
     this.settling = setTimeout(() => this.settled(), SETTLE_MS);
@@ -385,7 +398,8 @@ export class Talks {
     clearTimeout(this.settling);
     const settings = this.drafted.peek();
     if (settings === null) return;
-    this.around.keepSettings(settings);
+    this.around.choices.choose(this.changed);
+    this.changed = {};
     this.drafted.value = null;
     if (this.open === '' || !this.talk.peek().mayWrite) return;
     const manner = { system: settings.instructions, sampling: samplingOfSettings(settings) };
@@ -537,7 +551,11 @@ async function promptTokens(
   }
 }
 
-function heldBy({ sampling, system }: Conversation, before: AskSettings | null): AskSettings {
-  const held = settingsOfSampling(sampling, system);
+function heldBy(
+  { sampling, system }: Conversation,
+  before: AskSettings | null,
+  model: AskSettings,
+): AskSettings {
+  const held = settingsOfSampling(sampling, system, model);
   return before !== null && JSON.stringify(before) === JSON.stringify(held) ? before : held;
 }

@@ -1,5 +1,6 @@
 /* What the person chose, kept in this browser: memory to lend, how answers are drawn. Checked when read. */
 
+import type { SamplingDefaults } from '../../src/planner/sampling_defaults';
 import type { AskSettings } from '../app/view';
 
 const SETTINGS_KEY = 'shoal.settings';
@@ -14,17 +15,10 @@ const MAX_NAME = 40; // characters
 const MAX_PINNED = 200;
 const MAX_PRESETS = 50;
 
-/** How answers are drawn where nothing was chosen. */
-export const DEFAULT_SETTINGS: AskSettings = {
-  temperature: 0.7,
-  topP: 0.95,
-  topK: 0,
-  minP: 0,
-  repetitionPenalty: 1.1,
-  maxTokens: null,
-  seed: null,
-  instructions: '',
-};
+/** How answers are drawn where nothing was chosen: as the model has it. */
+export function modelSettings(defaults: SamplingDefaults): AskSettings {
+  return { ...defaults, maxTokens: null, seed: null, instructions: '' };
+}
 
 /** Instructions for the model under a name. */
 export interface Preset {
@@ -144,42 +138,45 @@ function cleanName(name: string): string {
     .slice(0, MAX_NAME);
 }
 
-/** How answers are drawn; the default where nothing was chosen, or what is kept cannot be read. */
-export function keptSettings(): AskSettings {
+/** What this person chose of how answers are drawn; the rest is as the model has it. */
+export function keptSettings(): Partial<AskSettings> {
   try {
-    return settingsOf(JSON.parse(read(SETTINGS_KEY) ?? 'null'));
+    return choicesOf(JSON.parse(read(SETTINGS_KEY) ?? 'null'));
   } catch {
-    return DEFAULT_SETTINGS;
+    return {};
   }
 }
 
-/** Keeps how answers are drawn. */
-export function keepSettings(settings: AskSettings): void {
-  write(SETTINGS_KEY, JSON.stringify(settings));
+/** Keeps what this person chose of how answers are drawn. */
+export function keepSettings(chosen: Partial<AskSettings>): void {
+  write(SETTINGS_KEY, JSON.stringify(chosen));
 }
 
-/** Settings of anything: what is missing or out of range is as by default. */
-export function settingsOf(kept: unknown): AskSettings {
+const RANGES = {
+  temperature: [0, 2],
+  topP: [0.05, 1],
+  topK: [0, 200],
+  minP: [0, 0.5],
+  repetitionPenalty: [1, 2],
+} as const;
+
+/** Settings in anything: what is missing or out of range was not chosen. */
+export function choicesOf(kept: unknown): Partial<AskSettings> {
   const found = typeof kept === 'object' && kept !== null ? (kept as Record<string, unknown>) : {};
-  const number = (key: keyof AskSettings, low: number, high: number): number => {
+  const chosen: Record<string, number | string | null> = {};
+  for (const [key, [low, high]] of Object.entries(RANGES)) {
     const value = found[key];
-    return typeof value === 'number' && value >= low && value <= high ? value : Number(DEFAULT_SETTINGS[key]);
-  };
-  const whole = (key: keyof AskSettings, low: number): number | null => {
+    const fits = typeof value === 'number' && value >= low && value <= high;
+    if (fits) chosen[key] = key === 'topK' ? Math.round(value) : value;
+  }
+  for (const [key, least] of [['maxTokens', 1] as const, ['seed', 0] as const]) {
     const value = found[key];
-    return typeof value === 'number' && Number.isSafeInteger(value) && value >= low ? value : null;
-  };
+    const fits = typeof value === 'number' && Number.isSafeInteger(value) && value >= least;
+    if (fits || value === null) chosen[key] = value;
+  }
   const { instructions } = found;
-  return {
-    temperature: number('temperature', 0, 2),
-    topP: number('topP', 0.05, 1),
-    topK: Math.round(number('topK', 0, 200)),
-    minP: number('minP', 0, 0.5),
-    repetitionPenalty: number('repetitionPenalty', 1, 2),
-    maxTokens: whole('maxTokens', 1),
-    seed: whole('seed', 0),
-    instructions: typeof instructions === 'string' ? instructions.slice(0, 4000) : '',
-  };
+  if (typeof instructions === 'string') chosen['instructions'] = instructions.slice(0, 4000);
+  return chosen;
 }
 
 function read(key: string): string | null {

@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 
 import { Dialog } from '../kit/dialog';
 import { looks, type Looks } from '../kit/theme';
-import { DEFAULT_SETTINGS, keepPresets, keptPresets, type Preset } from './saved_choices';
+import { keepPresets, keptPresets, type Preset } from './saved_choices';
 import type { AskSettings, View } from '../app/view';
 
 const BUILT_IN: readonly Preset[] = [
@@ -27,13 +27,14 @@ interface SliderProps {
   readonly label: string;
   readonly hint: string;
   readonly value: number;
+  readonly model: number; // what the model has
   readonly min: number;
   readonly max: number;
   readonly step: number;
   readonly set: (value: number) => void;
 }
 
-function Slider({ id, label, hint, value, min, max, step, set }: SliderProps) {
+function Slider({ id, label, hint, value, model, min, max, step, set }: SliderProps) {
   return (
     <div class="setting">
       <label for={id}>{label}</label>
@@ -49,7 +50,7 @@ function Slider({ id, label, hint, value, min, max, step, set }: SliderProps) {
         onInput={(event) => set(Number(event.currentTarget.value))}
       />
       <p id={`${id}-hint`} class="hint">
-        {hint}
+        {hint} {value === model ? 'As the model has it.' : `The model has ${model}.`}
       </p>
     </div>
   );
@@ -124,7 +125,8 @@ function Instructions({ text, set }: { text: string; set: (text: string) => void
 /** The sheet with a slider for each setting. */
 export function SettingsSheet({ view, close }: { view: View; close: () => void }) {
   const settings = view.settings.value;
-  const set = (change: Partial<AskSettings>): void => view.actions.setSettings({ ...settings, ...change });
+  const model = view.modelSettings.value;
+  const set = (change: Partial<AskSettings>): void => view.actions.setSettings(change);
   return (
     <Dialog title="Settings" close={close}>
       <Slider
@@ -132,6 +134,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
         label="Temperature"
         hint="0 always takes the likeliest token; higher is freer."
         value={settings.temperature}
+        model={model.temperature}
         min={0}
         max={2}
         step={0.05}
@@ -142,6 +145,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
         label="Top-p"
         hint="Draws from the likeliest tokens that make up this share. 1 is off."
         value={settings.topP}
+        model={model.topP}
         min={0.05}
         max={1}
         step={0.05}
@@ -152,6 +156,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
         label="Min-p"
         hint="Leaves out tokens below this share of the likeliest one. 0 is off."
         value={settings.minP}
+        model={model.minP}
         min={0}
         max={0.5}
         step={0.01}
@@ -162,6 +167,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
         label="Top-k"
         hint="Draws from this many likeliest tokens. 0 is off."
         value={settings.topK}
+        model={model.topK}
         min={0}
         max={200}
         step={5}
@@ -172,6 +178,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
         label="Repetition penalty"
         hint="Above 1, words that came before become less likely."
         value={settings.repetitionPenalty}
+        model={model.repetitionPenalty}
         min={1}
         max={2}
         step={0.05}
@@ -217,8 +224,8 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
         ))}
       </fieldset>
       <div class="buttons">
-        <button type="button" class="secondary" onClick={() => view.actions.setSettings(DEFAULT_SETTINGS)}>
-          Reset to defaults
+        <button type="button" class="secondary" onClick={() => view.actions.resetSettings()}>
+          Reset to the model's
         </button>
       </div>
     </Dialog>

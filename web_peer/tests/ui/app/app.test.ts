@@ -6,12 +6,7 @@ import { Config } from '../../../src/consensus/records';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
 import type { Member as StateMember } from '../../../src/state/generated/commands';
 import type { PlanRecord } from '../../../src/state/plan_record';
-import {
-  DEFAULT_SETTINGS,
-  keptPledge,
-  pledgeRange,
-  settingsOf,
-} from '../../../ui/conversation/saved_choices';
+import { choicesOf, keptPledge, pledgeRange } from '../../../ui/conversation/saved_choices';
 import { meshView, readable, type Seen } from '../../../ui/mesh/members_view';
 import { arcPath, boxesOf, hopsOf, memberText, overlap, pictureOf } from '../../../ui/mesh/mesh_geometry';
 import { commandOf } from '../../../ui/app/shortcuts';
@@ -329,15 +324,10 @@ describe('choices', () => {
   });
 
   it('take nothing unchecked from storage', () => {
-    expect(settingsOf(null)).toEqual(DEFAULT_SETTINGS);
-    expect(settingsOf({ temperature: 'hot', topP: 7, seed: 1.5, maxTokens: -1, instructions: 4 })).toEqual(
-      DEFAULT_SETTINGS,
-    );
-    expect(settingsOf({ temperature: 0, seed: 7, maxTokens: 64 })).toMatchObject({
-      temperature: 0,
-      seed: 7,
-      maxTokens: 64,
-    });
+    expect(choicesOf(null)).toEqual({});
+    expect(choicesOf({ temperature: 'hot', topP: 7, seed: 1.5, maxTokens: -1, instructions: 4 })).toEqual({});
+    const chosen = { temperature: 0, topK: 5, seed: 7, maxTokens: null, instructions: 'Be short.' };
+    expect(choicesOf({ ...chosen, topK: 5.2, looks: 'dark' })).toEqual(chosen);
   });
 });
 

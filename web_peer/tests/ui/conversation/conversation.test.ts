@@ -18,7 +18,8 @@ import {
 } from '../../../ui/conversation/conversation_view';
 import { asJson, asMarkdown, broughtOf } from '../../../ui/conversation/export';
 import { samplingOfSettings, settingsOfSampling } from '../../../ui/conversation/settings_codec';
-import { DEFAULT_SETTINGS } from '../../../ui/conversation/saved_choices';
+import { USUAL } from '../../../src/planner/sampling_defaults';
+import { modelSettings } from '../../../ui/conversation/saved_choices';
 import type { Talk, TalkLine } from '../../../ui/app/view';
 
 const SESSION = '0'.repeat(32);
@@ -321,14 +322,17 @@ describe('a conversation as a file', () => {
 });
 
 describe('settings of a conversation', () => {
+  const MODEL = modelSettings(USUAL);
+  const OTHER = modelSettings({ temperature: 0.6, topK: 20, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1 });
+
   it('come back from the log as they were', () => {
-    const settings = { ...DEFAULT_SETTINGS, seed: 7, maxTokens: 40, instructions: 'Be short.' };
-    expect(settingsOfSampling(samplingOfSettings(settings), 'Be short.')).toEqual(settings);
-    expect(settingsOfSampling(samplingOfSettings(DEFAULT_SETTINGS), '')).toEqual(DEFAULT_SETTINGS);
+    const settings = { ...MODEL, seed: 7, maxTokens: 40, instructions: 'Be short.' };
+    expect(settingsOfSampling(samplingOfSettings(settings), 'Be short.', OTHER)).toEqual(settings);
+    expect(settingsOfSampling(samplingOfSettings(MODEL), '', OTHER)).toEqual(MODEL);
   });
 
-  it('are the plainest where the log says nothing, or nothing that is understood', () => {
-    expect(settingsOfSampling([], '').temperature).toBe(0);
-    expect(settingsOfSampling([1, 2, 3, 4, 5, 6, 7, -8], '').seed).toBeNull();
+  it('are those of the model where the log says nothing, or nothing that is understood', () => {
+    expect(settingsOfSampling([], '', OTHER)).toEqual(OTHER);
+    expect(settingsOfSampling([1, 2, 3, 4, 5, 6, 7, -8], '', OTHER)).toEqual(OTHER);
   });
 });

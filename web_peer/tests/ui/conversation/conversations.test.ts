@@ -1,6 +1,5 @@
 /* Which conversation a tab begins with, who reads one that begins, and where they are kept. */
 
-import { signal } from '@preact/signals';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { HIGHEST_VERSION } from '../../../src/limits';
@@ -8,7 +7,8 @@ import type { MeshMember } from '../../../src/member/mesh_member';
 import type { ConversationCommand, Member } from '../../../src/state/generated/commands';
 import { converse } from '../../../src/state/conversations';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
-import { DEFAULT_SETTINGS } from '../../../ui/conversation/saved_choices';
+import { USUAL } from '../../../src/planner/sampling_defaults';
+import { AskChoices } from '../../../ui/conversation/ask_choices';
 import { type Surroundings, Talks } from '../../../ui/conversation/conversations';
 
 const FILE = JSON.stringify({
@@ -55,7 +55,7 @@ interface Seat {
 }
 
 /** A person `me` at a tab of a mesh in which somebody else has a conversation. `pins`: words stay in the tab. */
-function seat({ me = 'ann', pins = false } = {}): Seat {
+function seat({ me = 'ann', pins = false, choices = new AskChoices() } = {}): Seat {
   const said: string[] = [];
   const members = new Map(['bob', me].map((peer) => [peer, { peer, name: peer } as Member]));
   const conversations = converse(new Map(), OTHERS);
@@ -81,12 +81,12 @@ function seat({ me = 'ann', pins = false } = {}): Seat {
     },
   };
   const around = {
-    ...{ settings: () => DEFAULT_SETTINGS, keepSettings: () => undefined, myName: () => 'Ann' },
+    ...{ choices, myName: () => 'Ann' },
     ...{ keepsWords: () => pins, link: () => '', entry: null, readable: (text: string) => text },
     ...{ name: (peer: string) => peer, token: () => undefined, over: () => undefined },
     tell: (text: string) => expect.unreachable(text),
   } satisfies Surroundings;
-  const talks = new Talks(around, signal(DEFAULT_SETTINGS));
+  const talks = new Talks(around);
   const known = { ...mesh, text: { encodeChat: () => [1, 2, 3] } };
   talks.follow(known as unknown as MeshMember);
   const heard = async (): Promise<readonly string[]> => {
@@ -95,6 +95,47 @@ function seat({ me = 'ann', pins = false } = {}): Seat {
   };
   return { talks, heard };
 }
+
+const OWN = { temperature: 0.6, topK: 20, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1 }; // a model's
+
+describe('how answers are drawn', () => {
+  it('is as the model has it, and what a person sets stays theirs with another model and another visit', async () => {
+    const choices = new AskChoices();
+    const { talks, heard } = seat({ choices });
+    expect(talks.settings.value).toMatchObject(USUAL);
+    choices.follow(OWN);
+    expect(talks.settings.value).toEqual({ ...OWN, maxTokens: null, seed: null, instructions: '' });
+    talks.setSettings({ temperature: 1.2 });
+    talks.setSettings({ seed: 7 });
+    expect(talks.settings.value).toMatchObject({ ...OWN, temperature: 1.2, seed: 7 });
+    await heard();
+    expect(JSON.parse(stored.get('shoal.settings') ?? '')).toEqual({ temperature: 1.2, seed: 7 });
+    choices.follow(USUAL);
+    expect(talks.settings.value).toMatchObject({ ...USUAL, temperature: 1.2, seed: 7 });
+    expect(new AskChoices().settings.value).toMatchObject({ ...USUAL, temperature: 1.2, seed: 7 });
+  });
+
+  it('is as the model has it again once a person resets it', async () => {
+    const choices = new AskChoices();
+    const { talks, heard } = seat({ choices });
+    choices.follow(OWN);
+    talks.setSettings({ topP: 0.5 });
+    talks.resetSettings();
+    expect(talks.settings.value).toMatchObject(OWN);
+    await heard();
+    expect(talks.settings.value).toMatchObject(OWN);
+    expect(stored.get('shoal.settings')).toBe('{}');
+  });
+
+  it('is as the model has it in a conversation that says nothing', () => {
+    const choices = new AskChoices();
+    const { talks } = seat({ choices });
+    choices.follow(OWN);
+    choices.choose({ temperature: 1.2 });
+    talks.show('c');
+    expect(talks.settings.value).toMatchObject(OWN);
+  });
+});
 
 describe('a plain link', () => {
   it('begins with a new conversation, and takes part in none', async () => {
