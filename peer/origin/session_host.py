@@ -19,7 +19,7 @@ from peer.session.effects import Broken, Emit, Ended, FindRoute, OriginEffect, R
 from peer.session.origin import PATIENCE_S, OriginSession, Phase
 from peer.session.pinned_ends import not_usable, state_in
 from peer.session.prefix_cache import KnownFronts, split
-from peer.session.routes import Route, choose, placed
+from peer.session.routes import Route, choose, placed, unserved
 from peer.state.display_names import name_of, names
 from peer.state.mesh_state import AWAY
 from peer.state.plan_record import PlanRecord
@@ -150,7 +150,7 @@ class SessionHost:
         """Whether an answer could begin now: the plan that serves has a holder of each stage that is not lost."""
         state = self.view.state
         plan = state.serving()
-        return plan is not None and choose(state, plan, self.links.unreached) is not None
+        return plan is not None and not unserved(state, plan, self.links.unreached)
 
     def plan(self, version: int) -> PlanRecord | None:
         """The plan of that number, if answers of this peer may go over it."""

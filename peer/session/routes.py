@@ -61,6 +61,11 @@ def holders(state: MeshState, stage: PlanStage) -> list[str]:
     return found
 
 
+def unserved(state: MeshState, plan: PlanRecord, gone: frozenset[str] = frozenset()) -> tuple[PlanStage, ...]:
+    """The stages of `plan` that nobody can serve now without peers that are `gone`."""
+    return tuple(stage for stage in plan.stages if gone.issuperset(holders(state, stage)))
+
+
 def placed(plan: PlanRecord | None, peers: Sequence[str]) -> tuple[tuple[int, int, str], ...]:
     """Which units of `plan` are computed where on a route over `peers`; empty when the plan is not known."""
     stages = plan.stages if plan is not None else ()

@@ -14,7 +14,7 @@ from tracing import beside, shown, shown_frame, written
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import span_of
 from peer.session.pinned_ends import tells_ids
-from peer.session.routes import choose, holders, placed
+from peer.session.routes import choose, holders, placed, unserved
 from peer.session.sampling import Sampling
 from peer.session.seat import FOR_GOOD, LATE_BYTES, MAX_LATE, Late, Over, Seat
 from peer.state.generated.commands import (
@@ -86,6 +86,13 @@ def routes() -> list[dict[str, Any]]:
                 "name": name,
                 "commands": [encode_command(command).decode() for command in commands],
                 "holders": [holders(state, stage) for stage in STAGES],
+                "unserved": [
+                    {
+                        "gone": list(gone),
+                        "stages": [stage.first for stage in unserved(state, PLAN, frozenset(gone))],
+                    }
+                    for gone in GROUPS
+                ],
                 "choices": choices,
             }
         )

@@ -21,7 +21,7 @@ import type { RequestKind } from '../wire/request_kind';
 
 const PATIENT_S = 2; // most questions are over by then
 
-type Links = Pick<PeerLinks, 'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'prepare' | 'sendOrLose'>;
+type Links = Pick<PeerLinks, 'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'prepare' | 'sendOrLose' | 'unreached'>;
 
 /** What this peer knows of its mesh; empty before there is a copy of the log. */
 export class MeshView {
@@ -179,11 +179,12 @@ export class MeshView {
     this.copy?.received(peer, frame.body);
   }
 
-  /** Called often: dials those to whom this peer keeps a connection for the log's sake. */
+  /** Called often: dials those to whom this peer keeps a connection for the log's sake, and those that it lost. */
   tick(): void {
     const { copy } = this;
     if (copy === null || (this.patient && nowS() - this.sinceS < PATIENT_S)) return;
-    const peers = wanted(copy.config, this.me, copy.leads);
+    const kept = wanted(copy.config, this.me, copy.leads);
+    const peers = [...new Set([...kept, ...this.links.unreached])];
     for (const peer of this.redial.due(nowS(), peers, (other) => this.links.isConnected(other))) {
       this.links.prepare(peer);
     }

@@ -79,6 +79,15 @@ export function choose(state: MeshState, plan: PlanRecord, choice: Choice): Rout
   return { plan: plan.version, peers, shadows };
 }
 
+/** The stages of `plan` that nobody can serve now without peers that are `gone`. */
+export function unserved(
+  state: MeshState,
+  plan: PlanRecord,
+  gone: ReadonlySet<string> = new Set(),
+): readonly PlanStage[] {
+  return plan.stages.filter((stage) => holders(state, stage).every((peer) => gone.has(peer)));
+}
+
 /** The members that can serve `stage` now: its primary, if it is here, and the standbys that are ready. */
 export function holders(state: MeshState, stage: PlanStage): string[] {
   return [...new Set([stage.primary, ...stage.standbys])].filter((peer) => {

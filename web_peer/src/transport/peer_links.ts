@@ -41,6 +41,7 @@ export class PeerLinks {
   private readonly whenCongested = new Set<Congestion>();
   private take: Take | null = null; // null: nobody takes frames yet
   private members: Known = new Map();
+  private readonly withoutConnection = new Set<string>();
   private leader: string | null = null;
 
   /** `engine()` makes one connection; `signal` sends through the signaling server; `newId()` names a connection. */
@@ -49,6 +50,7 @@ export class PeerLinks {
     const events = {
       frame: (peer: string, frame: Frame): void => this.take?.(peer, frame),
       connected: (peer: string): void => {
+        this.withoutConnection.delete(peer);
         for (const listener of [...this.whenConnected]) listener(peer);
       },
       disconnected: (peer: string, reason: string, polite: boolean): void => this.lost(peer, reason, polite),
@@ -169,6 +171,12 @@ export class PeerLinks {
   know(members: Known, leader: string | null): void {
     this.members = members;
     this.leader = leader;
+    for (const peer of this.withoutConnection) if (!members.has(peer)) this.withoutConnection.delete(peer);
+  }
+
+  /** The members to whom a connection ended, and none opened since. */
+  get unreached(): ReadonlySet<string> {
+    return this.withoutConnection;
   }
 
   /** The open connection to `peer`, if there is one. */
@@ -237,6 +245,7 @@ export class PeerLinks {
 
   /** The connection to `peer` ended; whatever needed it is told. */
   private lost(peer: string, reason: string, polite: boolean): void {
+    if (this.members.has(peer)) this.withoutConnection.add(peer);
     this.calls.gone(peer, reason);
     this.prober.gone(peer);
     this.spares.forget(peer);

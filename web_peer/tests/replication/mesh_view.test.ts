@@ -24,6 +24,7 @@ afterEach(() => {
 class Known {
   readonly requests = new Requests(() => true);
   readonly told: [string[], string | null][] = [];
+  readonly dialled: string[] = [];
   readonly links = {
     me: ME,
     ask: () => Promise.resolve({}),
@@ -32,7 +33,8 @@ class Known {
       void this.told.push([[...members.keys()], leader]),
     on: this.requests.on.bind(this.requests),
     onGone: () => () => undefined,
-    prepare: () => undefined,
+    prepare: (peer: string) => void this.dialled.push(peer),
+    unreached: new Set<string>(),
     sendOrLose: () => undefined,
   };
   readonly view = new MeshView(this.links);
@@ -66,6 +68,16 @@ it('tells links who the members are before anybody else hears of a new state', (
   end();
   known.become({});
   expect(seen).toEqual([1]);
+});
+
+it('dials those that it lost', () => {
+  const known = new Known();
+  known.view.takePart(BEGIN, null);
+  known.links.unreached.add('bob');
+  known.view.tick();
+  vi.advanceTimersByTime(2000);
+  known.view.tick();
+  expect(known.dialled).toContain('bob');
 });
 
 it('waits for a state, until the time is over or the membership is', async () => {

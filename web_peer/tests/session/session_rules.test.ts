@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { ActivationLog } from '../../src/session/activation_log';
 import { spanOf } from '../../src/session/evidence';
 import { tellsIds } from '../../src/session/pinned_ends';
-import { ANY, choose, holders, placed } from '../../src/session/routes';
+import { ANY, choose, holders, placed, unserved } from '../../src/session/routes';
 import { samplingOf } from '../../src/session/sampling';
 import { FOR_GOOD, Late, Over, Seat } from '../../src/session/seat';
 import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
@@ -20,6 +20,7 @@ interface Vectors {
     name: string;
     commands: string[];
     holders: string[][];
+    unserved: { gone: string[]; stages: number[] }[];
     choices: {
       gone: string[];
       avoid: string[];
@@ -78,6 +79,10 @@ describe.each(VECTORS.routes)('routes: $name', (row) => {
 
   it('who can serve each stage', () => {
     expect(plan.stages.map((stage) => holders(state, stage))).toEqual(row.holders);
+  });
+
+  it.each(row.unserved)('which stages nobody can serve without $gone', ({ gone, stages }) => {
+    expect(unserved(state, plan, new Set(gone)).map(({ first }) => first)).toEqual(stages);
   });
 
   it('which peers a session uses', () => {

@@ -53,6 +53,20 @@ it('whoever needs a peer that cannot be reached is told, until it listens no mor
   expect(told).toEqual([BOB]);
 });
 
+it('a member to whom no connection stands any more is unreached as long as it is one', async () => {
+  const ann = links();
+  ann.know(new Map([[BOB, { headless: false }]]), null);
+  expect([...ann.unreached]).toEqual([]);
+  const gone = new Promise<string>((tell) => {
+    ann.onGone((peer) => tell(peer));
+  });
+  ann.sendOrLose(BOB, PROBE);
+  expect(await gone).toBe(BOB);
+  expect([...ann.unreached]).toEqual([BOB]);
+  ann.know(new Map(), null);
+  expect([...ann.unreached]).toEqual([]);
+});
+
 it('this peer asks itself as others ask it', async () => {
   const ann = links();
   const mine = { method: 'mine', sender: 'members', codec: nothing } as const;

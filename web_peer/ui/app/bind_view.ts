@@ -463,6 +463,7 @@ export class Bound {
       left: this.left.map(({ member }) => member),
       online: navigator.onLine,
       lost: mesh.away?.needed ?? false,
+      unreached: links.unreached,
     };
     this.wishing.look(mesh, performance.now());
     this.plan.look(mesh, { ...seen, answer: this.talks.lastAnswer }, performance.now());
@@ -548,6 +549,7 @@ const NOBODY = {
   left: [],
   online: true,
   lost: false,
+  unreached: new Set<string>(),
 };
 
 const tenths = (value: number): number => Math.round(value * 10) / 10;

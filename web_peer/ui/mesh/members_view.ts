@@ -5,6 +5,7 @@ import { holdersOf, routeOf, type Run as StateRun } from '../../src/state/plan_r
 import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import type { Member as StateMember } from '../../src/state/generated/commands';
 import { type MeshState, serving } from '../../src/state/mesh_state';
+import { unserved } from '../../src/session/routes';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import { sharesOf } from './fairness_lines';
 import type { Report } from './reports';
@@ -25,6 +26,7 @@ export interface Seen {
   readonly left: readonly StateMember[]; // gone a moment ago
   readonly online: boolean;
   readonly lost: boolean; // the coordinator is gone and its part of the model with it
+  readonly unreached: ReadonlySet<string>; // members to whom this tab's connection ended
 }
 
 /** `text` with names for peer ids, layers for units, and the form of a sentence. */
@@ -78,7 +80,7 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     members: members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? -1 : 1)),
     links: linkViews(state, seen),
     route,
-    answers: plan !== null && seen.online && !seen.lost,
+    answers: plan !== null && unserved(state, plan, seen.unreached).length === 0 && seen.online && !seen.lost,
     whyNot: whyNot(state, names, seen),
     coordination: coordinationOf(names, seen),
   };
@@ -211,6 +213,8 @@ function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen
   if (!seen.online) return 'You are offline: questions can be sent when the network is back.';
   if (seen.lost)
     return 'The coordinator is gone, and its part of the model with it: no answer until it is back.';
+  const nobody = withNobody(state, names, seen);
+  if (nobody !== '') return nobody;
   if (serving(state) !== null) return '';
   if (state.refused !== '') {
     return readable(`the mesh cannot answer now: ${state.refused}`, names, state.model?.units ?? 0);
@@ -222,4 +226,25 @@ function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen
   return who === ''
     ? 'The mesh is getting ready: its peers are loading the model.'
     : `The mesh is getting ready: waiting for ${who}.`;
+}
+
+/** Which part of the model nobody has that can be asked, and why; "": every stage of the plan has somebody. */
+function withNobody(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen): string {
+  const { plan, proposed, refused, model } = state;
+  const stages = plan === null ? [] : unserved(state, plan, seen.unreached);
+  if (stages.length === 0) return '';
+  const units = model?.units ?? 0;
+  const parts = stages.map(({ first, stop }) => runText([first, stop], units)).join('; ');
+  const who = [...new Set(stages.map(({ primary }) => primary))].map((peer) => {
+    const name = peer === seen.me ? 'you' : nameOf(peer, names);
+    if (!state.members.has(peer)) return `${name} left`;
+    return seen.unreached.has(peer) ? `${name} cannot be reached` : `${name} does not have it now`;
+  });
+  const next =
+    proposed !== null
+      ? ' Others are loading it.'
+      : refused === ''
+        ? ''
+        : ` ${readable(refused, names, units)}`;
+  return `No answers now: nobody has ${parts} (${who.join(', ')}).${next}`;
 }

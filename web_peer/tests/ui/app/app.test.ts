@@ -139,6 +139,7 @@ const SEEN: Seen = {
   left: [],
   online: true,
   lost: false,
+  unreached: new Set(),
 };
 
 describe('the mesh as shown', () => {
@@ -225,6 +226,43 @@ describe('the mesh as shown', () => {
     const refused = meshView(state(held, { refused: `needs 5 MiB more on ${FOUNDER}` }), SEEN);
     expect(refused.whyNot).toBe('The mesh cannot answer now: needs 5 MiB more on tab (bbbb).');
     expect(meshView(serves, { ...SEEN, online: false })).toMatchObject({ answers: false });
+  });
+
+  it.each([
+    ['cannot be reached', serves, { unreached: new Set([FOUNDER]) }, 'tab (bbbb) cannot be reached', ''],
+    [
+      'left',
+      state([member(ME, { held: [{ first: 4, stop: 8 }] })], { plan: serves.plan }),
+      { left: [member(FOUNDER)] },
+      'tab (bbbb) left',
+      '',
+    ],
+    [
+      'has another part now',
+      state([member(FOUNDER, { held: [] }), member(ME, { held: [{ first: 4, stop: 8 }] })], {
+        plan: serves.plan,
+        proposed: plan([ME, 0, 8]),
+      }),
+      {},
+      'tab (bbbb) does not have it now',
+      ' Others are loading it.',
+    ],
+  ])('says in one line which stage has nobody when its peer %s', (_, at, more, why, next) => {
+    expect(meshView(at, { ...SEEN, ...more })).toMatchObject({
+      answers: false,
+      whyNot: `No answers now: nobody has embedding, layer 1, half of layer 2 (${why}).${next}`,
+    });
+  });
+
+  it('answers over a standby of a stage whose peer cannot be reached', () => {
+    const two = plan([FOUNDER, 0, 4], [ME, 4, 8]);
+    const stages = two.stages.map((stage) => (stage.first === 0 ? { ...stage, standbys: [GUEST] } : stage));
+    const stands = member(GUEST, { held: [{ first: 0, stop: 4 }] });
+    const covered = state([stands, ...held.slice(1)], { plan: { ...two, stages } });
+    expect(meshView(covered, { ...SEEN, unreached: new Set([FOUNDER]) })).toMatchObject({
+      answers: true,
+      whyNot: '',
+    });
   });
 
   it('prefers the delay measured now', () => {
