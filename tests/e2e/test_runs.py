@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +15,18 @@ from peer.api import Mesh
 from peer.coordination.offer_placement import next_version
 from peer.dataflow.value_codec import Array
 from peer.errors import NoPlan, RunFailed, WrongTensor
+from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
+from peer.member.peer_options import MeshOptions
 from peer.runtime.graph_runtime import GraphRuntime
 from peer.state.generated.commands import ModelOffered, ModelPlaced, ModelWithdrawn, RunStage
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest
+from signaling.keys import identity_from_seed
+from signaling.server import ServerOptions
+from tests.e2e.command import running
 from tests.e2e.graph_model import inputs, put_towers
-from tests.e2e.real_mesh import Models, Start, until
+from tests.e2e.real_mesh import CONTEXT, Models, Start, options, until
 from tests.patience import WITHIN_S
 
 NAME = "towers"
@@ -85,3 +94,43 @@ async def test_a_graph_of_units_runs_over_peers_and_survives_the_loss_of_one(
         await founder.view.until(lambda state: NAME not in state.offers, WITHIN_S)
         with pytest.raises(NoPlan, match="offers no model towers"):
             await mesh.run(NAME, inputs(0))
+
+
+async def test_all_of_200_items_come_once_and_in_order_when_a_process_is_killed(
+    models: Models, tmp_path: Path
+) -> None:
+    model, manifest = put_towers(models.store)
+    expected = [whole(models, manifest, item) for item in range(200)]
+    promise = Founding(models.ids["8bit"], MeshOptions(CONTEXT, 1, "latency", None), ServerOptions())
+    key = identity_from_seed(os.urandom(32))
+    async with AsyncExitStack() as stack:
+        founder = await stack.enter_async_context(found(promise, options("founder", 0), models.store, key))
+        assert founder.link is not None
+        processes: dict[str, int] = {}
+        for name in ("first", "second", "third"):
+            words = [
+                "join",
+                founder.link.url(),
+                "--name",
+                name,
+                "--state",
+                tmp_path / name,
+                "--memory",
+                "2GiB",
+            ]
+            words += ["--store", models.store.root, "--bind", "127.0.0.1", "--threads", "1"]
+            processes[name] = stack.enter_context(running(tmp_path, *words)).process.pid
+        await founder.view.until(
+            lambda state: sum(member.profile is not None for member in state.members.values()) == 3, WITHIN_S
+        )
+        await founder.propose(ModelOffered(model, NAME))
+        assert await founder.view.until(lambda state: bool(state.offers[NAME].stages), WITHIN_S)
+        run = await founder.open_run(NAME)
+        stack.push_async_callback(run.close)
+        found_arrays: list[dict[str, Array]] = []
+        async for outputs in run.map(inputs(item) for item in range(200)):
+            found_arrays.append(outputs)
+            if len(found_arrays) == 60:
+                os.kill(processes[founder.view.state.members[run.lanes[0][0]].name], signal.SIGKILL)
+        assert_equal(found_arrays, expected)
+        assert run.reroutes > 0
