@@ -19,6 +19,7 @@ from peer.model.chat_template import Message, not_in_tabs
 from peer.model.tokenizer import Text
 from planner.errors import CorruptModel, CorruptStore, NotInStore, UnknownArchitecture
 from planner.importers.onnx.asked import SourceGraph
+from planner.importers.onnx.encoder_file import encoder_file
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
 from planner.model.architecture import SourceModel
@@ -86,15 +87,22 @@ def find_or_import_encoder(store: Store, name: str) -> str:
 
 
 def find_or_import_graph(store: Store, name: str) -> str:
-    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, or an id."""
+    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, an id, or an embedding model,
+    whose encoder is cut then.
+    """
     found = _by_id(store, name)
     if found is not None:
         return _of_kind(found, name, Kind.GRAPH).model_id
     located = locate(name, store.root, say)
     source = located.open()
-    if not isinstance(source, SourceGraph):
+    contents = _contents(store, located)
+    if isinstance(source, SourceGraph):
+        return _found_graph(store, source, contents, name).model_id
+    if not isinstance(source, SourceEncoder):
         raise UnknownArchitecture(f"{source.name} is no model of inputs and outputs: expected an .onnx file")
-    return _found_graph(store, source, _contents(store, located), name).model_id
+    encoder = find_or_import_encoder(store, name)
+    with encoder_file(store, encoder) as file:
+        return _found_graph(store, replace(file, name=source.name), contents, name).model_id
 
 
 def _find_or_import(store: Store, name: str, weights: WeightFormat, kind: Kind) -> str:

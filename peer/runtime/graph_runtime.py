@@ -16,12 +16,13 @@ from planner.model.compose import Composed
 class GraphRuntime:
     """Raises CannotServe where onnxruntime refuses the graph. Of one thread at a time."""
 
-    def __init__(self, composed: Composed, blobs: Path, threads: int) -> None:
+    def __init__(self, composed: Composed, blobs: Path, threads: int, *, fused: bool) -> None:
+        """`fused`: as in the manifest."""
         self._outputs = tuple(value.name for value in composed.outputs)
         self.weight_bytes = composed.weight_bytes
         try:
             self._session: Any = ort.InferenceSession(
-                composed.model, session_options(blobs, threads), ["CPUExecutionProvider"]
+                composed.model, session_options(blobs, threads, fused=fused), ["CPUExecutionProvider"]
             )
         except Exception as error:  # of onnxruntime's own kinds, which derive from nothing in common
             raise CannotServe(f"onnxruntime refused these units: {error}") from error

@@ -288,7 +288,8 @@ class FlowHost:
 
         def made() -> GraphRuntime:
             composed = compose(manifest, self._store, first, stop)
-            return GraphRuntime(composed, self._store.blob_path(blobs[0].sha256).parent, lent.threads)
+            folder = self._store.blob_path(blobs[0].sha256).parent
+            return GraphRuntime(composed, folder, lent.threads, fused=manifest.fused)
 
         return await asyncio.to_thread(made)
 

@@ -113,7 +113,8 @@ class GraphManifest:
     """One model. Its id is the SHA-256 of `encode_graph_manifest`.
 
     `inputs` and `outputs` name values; an output that is an input, too, is made by no unit. `sizes` are what symbolic
-    sizes were when its import tried it, for estimates.
+    sizes were when its import tried it, for estimates. `fused`: units are computed with all optimizations of the
+    engine; else with basic ones only, because joined operators would make other bits where a border lies between them.
     """
 
     name: str
@@ -122,6 +123,7 @@ class GraphManifest:
     sizes: Mapping[str, int]
     values: tuple[Value, ...]
     units: tuple[GraphUnit, ...]
+    fused: bool = True
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError."""
@@ -175,6 +177,7 @@ def encode_graph_manifest(manifest: GraphManifest) -> bytes:
                 for value in manifest.values
             ],
             "units": [_unit_document(unit) for unit in manifest.units],
+            **({} if manifest.fused else {"fused": False}),
         }
     )
 
@@ -192,6 +195,7 @@ def decode_graph_manifest(encoded: bytes) -> GraphManifest:
         },
         values=tuple(_value(fields) for fields in root.list_of_fields("values", MAX_VALUES)),
         units=tuple(_unit(fields) for fields in root.list_of_fields("units", MAX_UNITS)),
+        fused=not root.has("fused") or root.boolean("fused"),
     )
     _check_order(manifest)
     return manifest

@@ -35,7 +35,7 @@ NAME = "towers"
 def whole(models: Models, manifest: GraphManifest, item: int) -> Array:
     """In one piece, in this process."""
     blobs = models.store.blob_path(manifest.blobs(0, 5)[0].sha256).parent
-    runtime = GraphRuntime(compose(manifest, models.store, 0, 5), blobs, 1)
+    runtime = GraphRuntime(compose(manifest, models.store, 0, 5), blobs, 1, fused=manifest.fused)
     return runtime.run(inputs(item))["sum"]
 
 

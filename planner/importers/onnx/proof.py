@@ -30,7 +30,11 @@ def part(manifest: GraphManifest, store: Store, first: int, stop: int, feed: Arr
     """What units [first, stop) make. Raises NotRun, CorruptStore or NotInStore."""
     composed = compose(manifest, store, first, stop)
     folder = store.root / "blobs"
-    return run(opened(composed.model, options(folder)), feed, [value.name for value in composed.outputs])
+    return run(
+        opened(composed.model, options(folder, fused=manifest.fused)),
+        feed,
+        [value.name for value in composed.outputs],
+    )
 
 
 def in_parts(

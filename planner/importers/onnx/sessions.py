@@ -26,12 +26,14 @@ class NotRun(Exception):
     """onnxruntime refused the model or its inputs; one line."""
 
 
-def options(folder: Path | None = None, *, optimize: bool = True) -> Any:
-    """`folder`: where external data of a model lies that is given as bytes."""
+def options(folder: Path | None = None, *, optimize: bool = True, fused: bool = True) -> Any:
+    """`folder`: where external data of a model lies that is given as bytes. `fused`: operators may be joined."""
     found = ort.SessionOptions()
     found.intra_op_num_threads = found.inter_op_num_threads = 1
     found.log_severity_level = FATAL
     found.enable_mem_pattern = False  # sizes change from run to run
+    if not fused:
+        found.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     if not optimize:
         found.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if folder is not None:

@@ -5,6 +5,7 @@ Edge. Everything here may fail or be ended at any time; what it made lies in a f
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +43,11 @@ class Steps:
         self._hashes: dict[int, bytes] = {}  # by border, of what crosses it
         self._border = 1
         self._bad: set[int] = set()
+        self._fused = True
+        self._told: dict[int, str] = {}  # of bad borders
+        self._fused_before: tuple[set[int], dict[int, str]] | None = (
+            None  # bad ones with joined operators, once known
+        )
 
     def read(self) -> None:
         """Reads and folds the file, tries it with a sample and finds what its values cost."""
@@ -90,56 +96,79 @@ class Steps:
         return self._stored()
 
     def prove(self) -> tuple[int, int, str]:
-        """Compares one more border; returns how many are done, of how many, and what is told of it.
+        """Compares one more border; returns how many are done, of how many, and what is told.
 
-        All are done where both are equal: the units are proven.
+        All are done where both are equal: the units are proven. Where joined operators make other bits, the same is
+        tried without them.
         """
         assert self._manifest is not None
         count = len(self._manifest.units)
-        said = ""
         try:
             if self._border < count:
-                said = self._prove_border(self._border)
+                self._prove_border(self._border)
                 self._border += 1
             else:
-                said = self._prove_units()
+                self._prove_units()
                 if not self._bad:
-                    return count, count, said
+                    return count, count, self._not_joined()
         except NotRun as error:
             raise refused(self._asked.name, error) from None
-        if self._border >= count and self._bad:
-            self._join()
-            return 0, self._stored(), said
-        return self._border - 1, count, said
+        if self._border < count or not self._bad:
+            return self._border - 1, count, ""
+        if self._fused_before is None:
+            self._fused_before = (self._bad, self._told)
+            return 0, self._again(fused=False), ""
+        if not self._fused and len(self._bad) >= len(self._fused_before[0]):
+            bad, told = self._fused_before
+            self._again(fused=True)
+            self._bad, self._told = bad, told
+        said = f"{'; '.join(self._told.values())}: the units on both sides become one"
+        self._join()
+        return 0, self._stored(), said
+
+    def _not_joined(self) -> str:
+        if self._fused or self._fused_before is None:
+            return ""
+        count = len(self._fused_before[0])
+        return (
+            f"{self._asked.name}: joined operators make other bits at {count} borders, so they are not joined"
+        )
 
     def finish(self) -> bytes:
         """The manifest. Its blobs are in the folder `store` of the scratch folder."""
         assert self._manifest is not None
         return encode_graph_manifest(self._manifest)
 
+    def _again(self, *, fused: bool) -> int:
+        """The same borders, with operators joined or not."""
+        self._fused = fused
+        session = opened(self._asked.source, options(fused=fused))
+        self._expected = run(session, self._whole().sample.inputs)
+        return self._stored()
+
     def _whole(self) -> Measured:
         assert self._measured is not None
         return self._measured
 
     def _stored(self) -> int:
-        self._manifest = store_units(self._whole(), self._groups, self._store)
-        self._border, self._bad, self._hashes = 1, set(), {}
+        self._manifest = replace(store_units(self._whole(), self._groups, self._store), fused=self._fused)
+        self._border, self._bad, self._hashes, self._told = 1, set(), {}, {}
         return len(self._groups)
 
-    def _prove_border(self, border: int) -> str:
+    def _prove_border(self, border: int) -> None:
         assert self._manifest is not None
         feed = self._whole().sample.inputs
         found, hashes = proof.in_parts(self._manifest, self._store, [border], feed)
         self._hashes[border] = hashes[0]
-        return self._compared(found, border, f"at border {border} of {len(self._groups) - 1}")
+        self._compare(found, border, f"at border {border} of {len(self._groups) - 1}")
 
-    def _prove_units(self) -> str:
+    def _prove_units(self) -> None:
         """All units one by one: where what crosses a border is another value than in two parts, it is that border."""
         assert self._manifest is not None
         cuts = list(range(1, len(self._groups)))
         found, hashes = proof.in_parts(self._manifest, self._store, cuts, self._whole().sample.inputs)
         if proof.difference(self._expected, found) is None:
-            return ""
+            return
         if not cuts:
             difference = proof.difference(self._expected, found)
             assert difference is not None
@@ -148,7 +177,7 @@ class Steps:
                 f"{difference.error:.3g}"
             )
         border = self._first_other(hashes)
-        return self._compared(found, border, f"unit by unit, first at border {border}")
+        self._compare(found, border, f"unit by unit, first at border {border}")
 
     def _first_other(self, hashes: list[bytes]) -> int:
         """The border before the first unit that makes something else than the parts did."""
@@ -162,15 +191,13 @@ class Steps:
                 return max(place, 1)
         return len(hashes) - 1
 
-    def _compared(self, found: dict[str, Any], border: int, where: str) -> str:
+    def _compare(self, found: dict[str, Any], border: int, where: str) -> None:
         difference = proof.difference(self._expected, found)
-        if difference is None:
-            return ""
-        self._bad.add(border)
-        return (
-            f"{self._asked.name} cut {where} differs by {difference.error:.3g} in {difference.output[:80]!r}: "
-            "the units on both sides become one"
-        )
+        if difference is not None:
+            self._bad.add(border)
+            self._told[border] = (
+                f"{self._asked.name} cut {where} differs by {difference.error:.3g} in {difference.output[:80]!r}"
+            )
 
     def _join(self) -> None:
         joined: list[Group] = []

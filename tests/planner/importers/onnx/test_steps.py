@@ -13,7 +13,12 @@ from onnx import helper
 from planner.errors import CorruptModel, ModelError, NoSuchModel, UnknownArchitecture
 from planner.importers.onnx import proof
 from planner.model.compose import compose
-from planner.model.graph_manifest import GraphManifest, amount
+from planner.model.graph_manifest import (
+    GraphManifest,
+    amount,
+    decode_graph_manifest,
+    encode_graph_manifest,
+)
 from planner.model.store import Store
 from tests.planner.importers.onnx import made_up
 from tests.planner.importers.onnx.cut_models import assert_equal, cut_run, feed_of, imported, run
@@ -135,6 +140,27 @@ def test_a_border_that_differs_is_told_and_its_units_become_one(
     assert "cut at border 3 of 5 differs by 0.25" in found.said[0] or "differs by" in found.said[0]
     assert "'h.6'" in found.said[0]
     assert border[0] not in {value.name for value in found.manifest.values}
+
+
+def test_where_joined_operators_make_other_bits_they_are_not_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = imported(tmp_path / "before", made_up.residual()).manifest
+    part = proof.part
+
+    def wrong(manifest: GraphManifest, store: Store, first: int, stop: int, feed: Any) -> Any:
+        made = part(manifest, store, first, stop, feed)
+        off = manifest.fused and stop < len(manifest.units)
+        return {name: array + np.float32(off) for name, array in made.items()}
+
+    monkeypatch.setattr(proof, "part", wrong)
+    found = imported(tmp_path / "after", made_up.residual())
+    assert before.fused
+    assert not found.manifest.fused
+    assert len(found.manifest.units) == len(before.units)
+    assert decode_graph_manifest(encode_graph_manifest(found.manifest)) == found.manifest
+    (said,) = found.said
+    assert said.endswith(f"other bits at {len(before.units) - 1} borders, so they are not joined")
 
 
 def test_a_model_without_a_border_that_holds_becomes_one_unit(
