@@ -19,6 +19,7 @@ from peer.cli.arguments.gateway import api_arguments, beside_arguments
 from peer.cli.arguments.graphs import graph_arguments
 from peer.cli.arguments.history import history_arguments
 from peer.cli.arguments.ice import ice_arguments, relay_argument
+from peer.cli.arguments.offer import offer_arguments, withdraw_arguments
 from peer.cli.arguments.parser import Parser
 from peer.cli.arguments.pinned_ends import pin_argument
 from peer.cli.arguments.plan_goal import wish_arguments
@@ -203,6 +204,14 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.chat import generate
 
             return asyncio.run(generate(args))
+        case "offer":
+            from peer.cli.offers import offer
+
+            return asyncio.run(offer(args))
+        case "withdraw":
+            from peer.cli.offers import withdraw
+
+            return asyncio.run(withdraw(args))
         case "run":
             from peer.cli.run import run_items
 
@@ -376,6 +385,18 @@ def parser() -> argparse.ArgumentParser:
         _sampling(asking)
         _way(asking)
         _state(asking)
+    offering = command(
+        "offer", "have a mesh run another model beside its own, as its owner: beside shoal serve --keep"
+    )
+    _link(offering)
+    offer_arguments(offering)
+    _way(offering, named=False)
+    _state(offering)
+    taken = command("withdraw", "have a mesh run a model no more that it offers, as its owner")
+    _link(taken)
+    withdraw_arguments(taken)
+    _way(taken, named=False)
+    _state(taken)
     items = command("run", "run files through a model that a mesh offers beside its own")
     _link(items)
     run_arguments(items)
@@ -479,13 +500,17 @@ def _transport(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _way(made: argparse.ArgumentParser) -> None:
+def _way(made: argparse.ArgumentParser, *, named: bool = True) -> None:
+    """How this peer reaches the mesh; `named`: and under which name."""
     _transport(made)
     made.add_argument(
         "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
     )
     relay_argument(made)
-    made.add_argument("--name", type=text, default=default_name(), help="shown to others [%(default)s]")
+    if named:
+        made.add_argument("--name", type=text, default=default_name(), help="shown to others [%(default)s]")
+    else:
+        made.set_defaults(name=default_name())
 
 
 def _peer(made: argparse.ArgumentParser) -> None:

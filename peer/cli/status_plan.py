@@ -19,6 +19,7 @@ from rich.text import Text
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.chat import asker
 from peer.cli.fairness_view import lines_of, snapshot_of
+from peer.cli.offers import offer_line, offers_shown
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
@@ -97,6 +98,7 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "protection": {"level": level_of(state.protection), **asdict(state.protection)},
         "shares": snapshot_of(state),
         "plan": _plan_dict(state),
+        "offers": offers_shown(state),
         "members": [
             {
                 "peer": peer,
@@ -268,6 +270,7 @@ def view(data: dict[str, Any]) -> Group:
             f"conversation, {rate:.0f} tokens/s for all"
         )
         tail += plan_data["why"][:1]
+    tail += [offer_line(shown_offer["name"], shown_offer, called) for shown_offer in data["offers"]]
     return Group(*map(Text, lines), shown, *map(Text, tail))
 
 

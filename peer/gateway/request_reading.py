@@ -28,7 +28,7 @@ MAX_NESTING: Final = 100  # lists and objects inside one another, of a whole req
 @dataclass(frozen=True, slots=True)
 class Served:
     """The model that this gateway answers with, how where a request leaves that out, and the names of those that make
-    embeddings.
+    embeddings, and of those that take no text at all.
     """
 
     name: str
@@ -36,12 +36,19 @@ class Served:
     context: int
     defaults: SamplingDefaults
     embedders: frozenset[str]
+    offers: frozenset[str] = frozenset()
 
     def check(self, name: str) -> None:
         """Raises ApiError for a model that does not answer here."""
         if name in self.embedders:
             raise ApiError(
                 f"{name!r} makes embeddings: this mesh answers with {self.name!r}",
+                param="model",
+                code="model_not_supported",
+            )
+        if name in self.offers:
+            raise ApiError(
+                f"{name!r} takes no chat, shoal run asks it: this mesh answers with {self.name!r}",
                 param="model",
                 code="model_not_supported",
             )

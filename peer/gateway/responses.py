@@ -138,6 +138,18 @@ def answering_model(
     return model(name, created, context, model_id) | {"sampling": asdict(defaults)}
 
 
+def offered_model(name: str, created: int, model_id: str) -> Shape:
+    """One model that is offered for runs: it takes no chat."""
+    return {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": "shoal",
+        "chat": False,
+        "manifest": model_id,
+    }
+
+
 def models(found: Sequence[Shape]) -> Shape:
     """Returns the response of GET /v1/models."""
     return {"object": "list", "data": list(found)}

@@ -203,10 +203,25 @@ class Gateway:
         model = self._model()
         return shapes.answering_model(model.name, self._created, model.context, model.model, self._defaults())
 
+    def _shown_offers(self) -> dict[str, Shape]:
+        """The models that the mesh offers beside its own, by name."""
+        offers = self._mesh.view.state.offers
+        return {
+            name: shapes.offered_model(name, self._created, offer.model)
+            for name, offer in sorted(offers.items())
+        }
+
     def _served(self) -> Served:
         model, loaded = self._model(), self._embedder
         embedders = frozenset((loaded.name, loaded.model_id)) if loaded is not None else frozenset[str]()
-        return Served(model.name, model.model, model.context, self._defaults(), embedders)
+        return Served(
+            model.name,
+            model.model,
+            model.context,
+            self._defaults(),
+            embedders,
+            frozenset(self._mesh.view.state.offers),
+        )
 
     async def _read(
         self,
@@ -225,12 +240,15 @@ class Gateway:
         return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
 
     async def _list_models(self, _: web.Request) -> web.Response:
-        return web.json_response(shapes.models([self._shown_model(), *self._shown_embedder()]))
+        shown = [self._shown_model(), *self._shown_embedder(), *self._shown_offers().values()]
+        return web.json_response(shapes.models(shown))
 
     async def _one_model(self, request: web.Request) -> web.Response:
         name = request.match_info["model"]
         if self._embeds(name):
             return web.json_response(self._shown_embedder()[0])
+        if (offered := self._shown_offers().get(name)) is not None:
+            return web.json_response(offered)
         self._served().check(name)
         return web.json_response(self._shown_model())
 

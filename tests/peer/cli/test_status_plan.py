@@ -20,10 +20,13 @@ from peer.state.generated.commands import (
     MemberJoined,
     MemberMeasured,
     ModelChosen,
+    ModelOffered,
+    ModelPlaced,
     PlanActivated,
     PlanProposed,
     Profile,
     ProtectionChosen,
+    RunStage,
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState, apply
@@ -234,3 +237,25 @@ async def test_a_stage_without_a_connection_is_no_answer() -> None:
     assert not data["serving"]
     assert data["unreached"] == ["Bo"]
     assert "not answering: no connection to Bo" in text
+
+
+async def test_models_beside_the_mesh_s_own_are_shown() -> None:
+    data, text = await shown(mesh_state(), {})
+    assert data["offers"] == []
+    state = apply(mesh_state(), ModelOffered("b" * 64, "ocr"))
+    state = apply(
+        state, ModelPlaced("ocr", 99, (RunStage(0, 2, "b", ("c",), 3 << 20),), 5000, 9000, ("b is fast",))
+    )
+    data, text = await shown(state, {})
+    assert "offers ocr: Bo runs units 0-1 (3.0 MiB, standby Cy); 5.0 ms a run, 9.0 runs/s" in text
+    assert data["offers"] == [
+        {
+            "name": "ocr",
+            "model_id": "b" * 64,
+            "version": 99,
+            "stages": [{"first": 0, "stop": 2, "primary": "b", "standbys": ["c"], "bytes": 3 << 20}],
+            "predicted_ms": 5.0,
+            "predicted_runs_per_s": 9.0,
+            "why": ["b is fast"],
+        }
+    ]

@@ -26,7 +26,7 @@ from planner.jobs.jobs import Budget
 from planner.model.sampling_defaults import USUAL
 
 CONTEXT = 512
-SERVED = Served("m", "0" * 64, CONTEXT, USUAL, frozenset(("embeds",)))
+SERVED = Served("m", "0" * 64, CONTEXT, USUAL, frozenset(("embeds",)), frozenset(("ocr",)))
 TEMPLATE = "{% for m in messages %}<tool_call>{{ m.role }}: {{ m.content }}{{ tools }}{% endfor %}"
 LOOPS = "{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}{{ messages[0].content }}"
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -97,6 +97,7 @@ def test_a_chat_request(text: Text, changes: dict[str, Any], tools: set[str], fo
         (json.dumps(ASK | {"metadata": json.loads("[" * 150 + "]" * 150)}).encode(), None),
         (raw(model="other"), "model_not_found"),
         (raw(model="embeds"), "model_not_supported"),
+        (raw(model="ocr"), "model_not_supported"),
         (raw(response_format={"type": "json_schema", "json_schema": {"schema": {"a": "x" * 100_001}}}), None),
         (
             raw(

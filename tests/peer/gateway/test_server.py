@@ -9,7 +9,7 @@ from aiohttp import ClientSession
 
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
-from peer.state.generated.commands import PlanActivated, PlanProposed, UnitsHeld
+from peer.state.generated.commands import ModelOffered, PlanActivated, PlanProposed, UnitsHeld
 from peer.state.member_commands import Command, encode_command
 from peer.state.plan_record import PlanRecord, PlanStage
 from tests.peer.town import MODEL, Town, town
@@ -66,3 +66,21 @@ async def test_a_program_is_told_to_come_again_while_its_peer_is_out_of_the_mesh
                 assert answer.headers["Retry-After"]
                 assert "not in its mesh now" in (await answer.json())["error"]["message"]
             assert await status(http, "/healthz") == 503
+
+
+async def test_models_that_are_offered_are_listed_and_take_no_chat() -> None:
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q") as (http, member):
+            await say(here.members["a"], ModelOffered("b" * 64, "ocr"))
+            await here.until(lambda: "ocr" in member.view.state.offers)
+            base = http.headers["X-Base"]
+            async with http.get(f"{base}/v1/models") as answer:
+                own, offered = (await answer.json())["data"]
+            assert own["id"] == MODEL.name
+            assert "chat" not in own
+            assert (offered["id"], offered["chat"], offered["manifest"]) == ("ocr", False, "b" * 64)
+            async with http.get(f"{base}/v1/models/ocr") as answer:
+                assert await answer.json() == offered
+            assert await status(http, "/v1/models/other") == 404

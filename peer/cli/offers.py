@@ -1,0 +1,171 @@
+"""`shoal offer`, `shoal withdraw`: which models a mesh runs beside its own; and what `shoal status` says of them."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from peer.cli.chat import asker
+from peer.errors import BadCommand, CannotServe
+from peer.launch.terminal import interrupts, out
+from peer.member.mesh_member import MeshMember
+from peer.member.peer_options import bytes_text
+from peer.model.fetcher import Fetcher
+from peer.state.display_names import name_of, named, names
+from peer.state.generated.commands import ModelOffered, ModelWithdrawn
+from peer.state.member_commands import check_command
+from peer.state.mesh_state import MeshState, refusal
+from peer.state.proposal_rights import may_say
+from peer.storage.peer_keys import OWNERS
+from planner.model.graph_manifest import decode_graph_manifest
+from planner.model.store import MANIFEST_LIMIT_BYTES, Store
+from signaling.invites import parse_link
+
+KNOWN_S: Final = 30.0  # until this peer's own log has what was committed
+MOST_WAIT_S: Final = 3600.0
+OWNERS_ONLY: Final = (
+    "only an owner offers and withdraws models: run this on the machine and with the --state of the founder, which "
+    "serves with --keep"
+)
+
+
+async def offer(args: argparse.Namespace) -> int:
+    """Imports the model where it is not in the store, and has the log say it; 1 where nobody can hold it now."""
+    if not 0 <= args.wait <= MOST_WAIT_S:
+        raise BadCommand(f"--wait: expected seconds from 0 to {MOST_WAIT_S:.0f}, got {args.wait:g}")
+    from peer.launch.model_import import find_or_import_graph  # importers, which status need not wait for
+
+    store = Store(args.store)
+    model = await asyncio.to_thread(find_or_import_graph, store, args.model)
+    manifest = await asyncio.to_thread(lambda: decode_graph_manifest(store.manifest_bytes(model)))
+    wanted = offer_of(model, args.offered or manifest.name)
+    fetcher = Fetcher(store, parse_link(args.link).server)
+    args.state = args.state / OWNERS
+    with interrupts() as ctrl:
+        async with asker(args, ctrl) as mesh:
+            with ctrl.cancelling():
+                out.print(await give(mesh, wanted, fetcher, args.wait), markup=False)
+                return 0
+
+
+async def withdraw(args: argparse.Namespace) -> int:
+    """Has the log say that a model is not offered any more."""
+    args.state = args.state / OWNERS
+    with interrupts() as ctrl:
+        async with asker(args, ctrl) as mesh:
+            with ctrl.cancelling():
+                out.print(await take_back(mesh, ModelWithdrawn(args.offered)), markup=False)
+                return 0
+
+
+def offer_of(model: str, name: str) -> ModelOffered:
+    """Raises BadCommand for a name that no offer may have."""
+    wanted = ModelOffered(model, name)
+    try:
+        check_command(wanted)
+    except BadCommand:
+        raise BadCommand(
+            f"the model calls itself {name!r:.80}, which is no name of an offer: give one of letters, digits and "
+            "_.:+- with --name"
+        ) from None
+    return wanted
+
+
+async def give(mesh: MeshMember, wanted: ModelOffered, fetcher: Fetcher, wait_s: float) -> str:
+    """For people: where it runs. Raises BadCommand for who may not, for a name that is taken, and for a model that the
+    server of the mesh does not have; CannotServe where nobody can hold it now.
+    """
+    state, name = mesh.view.state, wanted.name
+    if may_say(state, mesh.me, wanted):
+        raise BadCommand(OWNERS_ONLY)
+    known = state.offers.get(name)
+    if known is None or known.model != wanted.model:
+        if why := refusal(state, wanted):
+            raise BadCommand(why)
+        await _is_at_server(fetcher, wanted)
+        await mesh.propose(wanted)
+    if not await mesh.view.until(lambda now: name in now.offers, KNOWN_S):
+        raise CannotServe("the mesh took the offer, but this peer did not hear of it: look with shoal status")
+    await mesh.view.until(lambda now: name not in now.offers or now.offers[name].version > 0, wait_s)
+    state = mesh.view.state
+    if name not in state.offers:
+        raise CannotServe(f"{name} was withdrawn meanwhile")
+    line = offer_line(name, offer_shown(state, name), names(state.members))
+    if not state.offers[name].stages:
+        raise CannotServe(f"{line}; it stays offered, and runs once there is room: shoal withdraw ends that")
+    return line
+
+
+async def take_back(mesh: MeshMember, wanted: ModelWithdrawn) -> str:
+    """For people: what was withdrawn. Raises BadCommand for who may not, and for what is not offered."""
+    state = mesh.view.state
+    if may_say(state, mesh.me, wanted):
+        raise BadCommand(OWNERS_ONLY)
+    if why := refusal(state, wanted):
+        have = ", ".join(sorted(state.offers)) or "none"
+        raise BadCommand(f"{why}; offered: {have:.400}")
+    await mesh.propose(wanted)
+    if not await mesh.view.until(lambda now: wanted.name not in now.offers, KNOWN_S):
+        raise CannotServe("the mesh took it, but this peer did not hear of it: look with shoal status")
+    return f"{wanted.name} is not offered any more"
+
+
+async def _is_at_server(fetcher: Fetcher, wanted: ModelOffered) -> None:
+    """Raises BadCommand unless peers can fetch the model from the server of their mesh."""
+    found = await fetcher.beside(wanted.model, "manifest.json", MANIFEST_LIMIT_BYTES)
+    if found is None or hashlib.sha256(found).hexdigest() != wanted.model:
+        raise BadCommand(
+            f"the server of this mesh does not have the model {wanted.model[:12]}: run shoal import on its machine, "
+            "with the --store of shoal serve there"
+        )
+
+
+# --- status -----------------------------------------------------------------------------------------------
+
+
+def offers_shown(state: MeshState) -> list[dict[str, Any]]:
+    """The offers as plain data, by name."""
+    return [offer_shown(state, name) for name in sorted(state.offers)]
+
+
+def offer_shown(state: MeshState, name: str) -> dict[str, Any]:
+    """One offer as plain data."""
+    found = state.offers[name]
+    return {
+        "name": name,
+        "model_id": found.model,
+        "version": found.version,
+        "stages": [
+            {
+                "first": stage.first,
+                "stop": stage.stop,
+                "primary": stage.primary,
+                "standbys": list(stage.standbys),
+                "bytes": stage.bytes,
+            }
+            for stage in found.stages
+        ],
+        "predicted_ms": found.latency_us / 1000,
+        "predicted_runs_per_s": found.rate_milli / 1000,
+        "why": [named(line, state.members) for line in found.why],
+    }
+
+
+def offer_line(name: str, shown: dict[str, Any], called: Mapping[str, str]) -> str:
+    """Where an offered model runs, for people; why nowhere where that is so."""
+    if not shown["stages"]:
+        why = shown["why"][0] if shown["why"] else "the mesh has found no place for it yet"
+        return f"offers {name}, which runs nowhere: {why}"
+    stages = ", ".join(_stage_line(stage, called) for stage in shown["stages"])
+    return f"offers {name}: {stages}; {shown['predicted_ms']:.1f} ms a run, {shown['predicted_runs_per_s']:.1f} runs/s"
+
+
+def _stage_line(stage: dict[str, Any], called: Mapping[str, str]) -> str:
+    last = stage["stop"] - 1
+    units = f"unit {last}" if stage["first"] == last else f"units {stage['first']}-{last}"
+    behind = ", ".join(name_of(peer, called) for peer in stage["standbys"])
+    standby = f", standby {behind}" if behind else ""
+    return f"{name_of(stage['primary'], called)} runs {units} ({bytes_text(stage['bytes'])}{standby})"
