@@ -261,12 +261,16 @@ def _stages(found: Placement | Infeasible) -> tuple[RunStage, ...]:
 # --- what the log is told ---------------------------------------------------------------------------------
 
 
-def placed(state: MeshState, name: str, model: str, found: Placement | Infeasible) -> ModelPlaced | None:
-    """What the log is told of it; None where it knows, where that model is not offered any more, or where somebody is
-    gone who would run it.
+def placed(
+    state: MeshState, name: str, before: ModelOffer, found: Placement | Infeasible
+) -> ModelPlaced | None:
+    """What the log is told of it. `before`: the offer when that was looked for.
+
+    None where the log knows, where that model is not offered any more, where it was placed meanwhile, or where somebody
+    is gone who would run it.
     """
     offer = state.offers.get(name)
-    if offer is None or offer.model != model:
+    if offer is None or offer.model != before.model or offer.version > before.version:
         return None
     if isinstance(found, Infeasible):
         why = (_short(found.reason),)

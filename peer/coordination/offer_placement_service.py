@@ -85,9 +85,8 @@ class Placing:
         return any(again <= time.monotonic() for _, again in self._missing.values())
 
     async def _place(self, wanted: Wanted) -> None:
-        models = {name: offer.model for name, offer in wanted.offers.items()}
         try:
-            asked = sorted(set(models.values()))
+            asked = sorted({offer.model for offer in wanted.offers.values()})
             works = dict(zip(asked, await asyncio.gather(*map(self._work, asked)), strict=True))
             for model in (self._works.keys() | self._missing.keys()) - works.keys():
                 self._works.pop(model, None)
@@ -96,7 +95,7 @@ class Placing:
             for name, each in found.items():
                 if (
                     not self._closed
-                    and (command := placed(self._state(), name, models[name], each)) is not None
+                    and (command := placed(self._state(), name, wanted.offers[name], each)) is not None
                 ):
                     self._submit(command)
         except Exception:  # a defect, which must not end placing for good

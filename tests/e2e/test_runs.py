@@ -85,7 +85,7 @@ async def test_a_graph_of_units_runs_over_peers_and_survives_the_loss_of_one(
                 await third.close("lost")
         assert_equal(found, expected)
         await until(lambda: second.parts.flow.core.kept_bytes == 0)
-        await place(founder, 2, RunStage(0, 5, second.me, (founder.me,)))
+        await place(founder, RunStage(0, 5, second.me, (founder.me,)))
         run = await founder.open_run(NAME)
         assert_equal([outputs async for outputs in run.map(inputs(item) for item in range(40))], expected)
         assert run.lanes == ((second.me,), (founder.me,))  # a stream goes over those that stand by, too

@@ -20,8 +20,10 @@ from peer.state.generated.commands import (
     MemberLeaving,
     MemberLeft,
     MemberPaused,
+    ModelOffer,
     ModelOffered,
     ModelPlaced,
+    ModelWithdrawn,
     PlanProposed,
     PlanWished,
     Protection,
@@ -133,15 +135,16 @@ def test_a_model_that_fits_nobody_is_split_and_what_is_missing_is_said() -> None
     lacks = settled(state, x=chain(15, 60))["x"]
     assert isinstance(lacks, Infeasible)
     assert "MiB more" in lacks.reason
-    told = placed(state, "x", ASK, lacks)
+    told = placed(state, "x", state.offers["x"], lacks)
     assert told is not None
     assert (told.stages, told.why) == ((), (lacks.reason,))
-    assert placed(grown(state, told), "x", ASK, lacks) is None, "the log knows"
+    after = grown(state, told)
+    assert placed(after, "x", after.offers["x"], lacks) is None, "the log knows"
 
 
 def test_what_a_stage_takes_is_told_with_it() -> None:
     found = settled(grown(offered(mesh(a=50), "x"), BARE), x=chain(7, 8))["x"]
-    told = placed(offered(mesh(a=50), "x"), "x", ASK, found)
+    told = placed(offered(mesh(a=50), "x"), "x", ModelOffer(ASK), found)
     assert told is not None
     assert [stage.bytes for stage in told.stages] == [15 * MIB + 2 * 4]
     assert told.version > offered(mesh(a=50), "x").index
@@ -174,7 +177,7 @@ def test_a_model_stays_where_it_runs() -> None:
     state = placed_at(offered(mesh(a=50, b=50), "x"), "x", RunStage(0, 1, "b", ("a",), 15 * MIB + 8))
     found = settled(state, x=chain(15))["x"]
     assert stages_of(found) == [(0, 1, "b", ("a",))]
-    assert placed(state, "x", ASK, found) is None
+    assert placed(state, "x", state.offers["x"], found) is None
 
 
 def test_it_makes_room_for_the_mesh_s_own_model() -> None:
@@ -203,10 +206,16 @@ def test_a_result_for_another_model_or_for_who_is_gone_is_dropped() -> None:
     state = grown(offered(mesh(a=50, b=50), "x"), BARE)
     found = settled(state, x=chain(15))["x"]
     [(_, _, peer, _)] = stages_of(found)
-    assert placed(state, "x", ASK, found) is not None
-    assert placed(state, "x", LEND, found) is None
-    assert placed(state, "y", ASK, found) is None
-    assert placed(grown(state, MemberLeft(peer, "lost")), "x", ASK, found) is None
+    told = placed(state, "x", ModelOffer(ASK), found)
+    assert told is not None
+    assert placed(state, "x", ModelOffer(LEND), found) is None
+    assert placed(state, "y", ModelOffer(ASK), found) is None
+    assert placed(grown(state, MemberLeft(peer, "lost")), "x", ModelOffer(ASK), found) is None
+    elsewhere = placed_at(state, "x", RunStage(0, 1, next(iter({"a", "b"} - {peer})), (), 15 * MIB))
+    assert placed(elsewhere, "x", ModelOffer(ASK), found) is None, "it was placed meanwhile"
+    assert placed(elsewhere, "x", elsewhere.offers["x"], found) is not None
+    again = grown(elsewhere, ModelWithdrawn("x"), ModelOffered(ASK, "x"))
+    assert placed(again, "x", elsewhere.offers["x"], found) is not None, "the same model, offered again"
 
 
 @pytest.mark.parametrize(
