@@ -16,9 +16,11 @@ from planner.cost.graph_evaluator import Board, Place, held_bytes, play
 from planner.cost.graph_standbys import with_standbys
 from planner.cost.wording import mib
 from planner.errors import RequestError
+from planner.solvers.graph_exact import Exact, is_small
 from planner.solvers.graph_search import EFFORT, Atoms, Placement, Search, valued
 from planner.types import Infeasible
 
+FIRST_EFFORT: Final = 60_000  # of the search that precedes an exact one
 WORTH: Final = 0.9  # of the figure of the plan that serves: another must be at most so much
 
 
@@ -57,9 +59,16 @@ def _placed(request: GraphRequest, effort: int) -> GraphPlan | Infeasible:
         return made
     atoms, said = made
     kept = _kept(board, atoms)
-    search = Search(board, atoms, effort)
+    search = Search(board, atoms, min(effort, FIRST_EFFORT) if is_small(board) else effort)
     found = search.best([] if kept is None else [_where(kept.places)])
     exact = False
+    if is_small(board):
+        solver = Exact(board, atoms, found)
+        exact, found = solver.solve(), solver.best
+        search.met(found)
+        if not exact:
+            search.more(effort)
+            found = min(found, search.best([_where(found.places)]), key=lambda each: (each.key, each.places))
     if not found.fits:
         return _infeasible(board, found, exact=exact)
     stays: tuple[str, ...] = ()

@@ -16,12 +16,12 @@ from planner.cost.graph_evaluator import Board, Place, Way, held_bytes, play
 from planner.solvers.seeded_random import Draws
 
 SEED: Final = 1
-STARTS: Final = 3  # that are annealed
+STARTS: Final = 5  # that are annealed
 SUBSETS: Final = 8  # peers of the largest list placement
 EFFORT: Final = 1_200_000  # units and edges looked at, about a second of a slow core
 LEAST_TRIES: Final = 400  # of a start, however large the graph is
-HOT: Final = 0.05  # of the primary figure: what annealing accepts at first
-COLD: Final = 0.0005  # and at last
+HOT: Final = 0.2  # of the primary figure: what annealing accepts at first
+COLD: Final = 0.002  # and at last
 STRETCH: Final = 0.02  # weight of the mean load beside the largest, so that a search for the rate has a slope
 
 # Smaller is better: bytes that do not fit, links that are missing, then the figures of the objective, peers and stages.
@@ -76,7 +76,8 @@ class Search:
         self._seen: dict[bool, Placement] = {}  # the best that fits, split or on one peer
         self._count = len(board.needs)
         self._cost = self._count + len(board.request.work.edges)
-        self._left = max(effort // self._cost, STARTS * LEAST_TRIES)
+        self._left = 0
+        self.more(effort)
         edges = board.request.work.edges
         # for each unit: its last user, its first source, whether the origin gets something of it or gives it something
         self._last = [
@@ -100,15 +101,23 @@ class Search:
         found.sort(key=lambda placement: (placement.key, placement.places))
         return self._polished(found[0])
 
+    def more(self, effort: int) -> None:
+        """Allows so much work again."""
+        self._left = max(effort // self._cost, STARTS * LEAST_TRIES)
+
+    def met(self, found: Placement) -> None:
+        """Remembers a placement that another solver found."""
+        split = len({peer for *_, peer in found.places}) > 1
+        if found.fits and (split not in self._seen or found.key < self._seen[split].key):
+            self._seen[split] = found
+
     def rival(self, *, split: bool) -> Placement | None:
         """The best placement met of the other sort: on one peer for a split one."""
         return self._seen.get(not split)
 
     def _valued(self, places: Sequence[Place]) -> Placement:
         found = valued(self._board, places)
-        split = len({peer for *_, peer in places}) > 1
-        if found.fits and (split not in self._seen or found.key < self._seen[split].key):
-            self._seen[split] = found
+        self.met(found)
         return found
 
     # -- starts
@@ -254,11 +263,12 @@ class Search:
         uncut: set[int] = set()
         now, energy = self._energy(where, uncut)
         best = (now, energy, list(where), set(uncut))
+        hot = self._critical(where, uncut)
         heat = HOT * max(1.0, energy)
         cool = (COLD / HOT) ** (1 / max(1, tries))
         for _ in range(tries):
             heat *= cool
-            changed = self._changed(where, uncut)
+            changed = self._changed(where, uncut, hot)
             if changed is None:
                 continue
             other, flags = changed
@@ -267,6 +277,7 @@ class Search:
                 continue
             if bad < now or found <= energy or draws.uniform() < math.exp((energy - found) / heat):
                 where, uncut, now, energy = other, flags, bad, found
+                hot = self._critical(where, uncut)
                 if (now, energy) < best[:2]:
                     best = (now, energy, list(where), set(uncut))
         where, uncut = best[2], best[3]
@@ -283,11 +294,11 @@ class Search:
             return (overflow(board, places), len(played.missing)), float(played.latency_ps)
         places = self._places(where, ())
         peers, links, missing = self._loads(where, places)
-        busy = [*peers, *links]
+        busy = [*peers, *links.values()]
         mean = math.sqrt(sum(float(each) * each for each in busy) / len(board.names))
         return (overflow(board, places), missing), max(busy) + STRETCH * mean
 
-    def _loads(self, where: Sequence[int], places: Sequence[Place]) -> tuple[list[int], list[int], int]:
+    def _loads(self, where: Sequence[int], places: Sequence[Place]) -> tuple[list[int], dict[Way, int], int]:
         """Busy times of peers and of links, and how many links are missing."""
         board, origin = self._board, self._board.origin
         peers = [0] * len(board.names)
@@ -309,37 +320,88 @@ class Search:
                         missing.add((src, dst))
                     else:
                         links[src, dst] = links.get((src, dst), 0) + way[1][number]
-        return peers, list(links.values()), len(missing)
+        return peers, links, len(missing)
 
-    def _changed(self, where: list[int], uncut: set[int]) -> tuple[list[int], set[int]] | None:
+    def _critical(self, where: Sequence[int], uncut: set[int]) -> list[int]:
+        """Units on the critical path, or on what is busiest: those a change of which may help."""
+        board = self._board
+        if board.request.objective == "throughput":
+            places = self._places(where, ())
+            peers, links, _ = self._loads(where, places)
+            most = max(*peers, *links.values())
+            busy = {peer for peer, load in enumerate(peers) if load == most}
+            for way, load in links.items():
+                if load == most:
+                    busy |= {*way}
+            return [unit for unit, peer in enumerate(where) if peer in busy]
+        places = self._places(where, (border for border in self._borders(where) if border not in uncut))
+        played = play(board, places)
+        spans, edges = played.spans, board.request.work.edges
+        stage_of = [at for at, (first, stop, _) in enumerate(places) for _ in range(first, stop)]
+        at = max(range(len(places)), key=lambda stage: spans[stage][1])
+        found: list[int] = []
+        while True:
+            first, stop, peer = places[at]
+            found += range(first, stop)
+            begins = spans[at][0]
+            before = [
+                stage
+                for stage, place in enumerate(places)
+                if place[2] == peer and spans[stage][1] == begins and stage != at
+            ]
+            if not before:
+                sources = (
+                    edges[number].source for unit in range(first, stop) for number in board.needs[unit]
+                )
+                made = {stage_of[source] for source in sources if source is not None} - {at}
+                before = sorted(made, key=lambda stage: -spans[stage][1])
+            if not before or spans[before[0]][1] > begins or len(found) > self._count:
+                return found
+            at = before[0]
+
+    def _changed(
+        self, where: list[int], uncut: set[int], hot: Sequence[int]
+    ) -> tuple[list[int], set[int]] | None:
         """One random change; None where it would change nothing."""
-        draws, atoms = self._draws, self._atoms
-        kind = draws.below(10)
+        draws, count = self._draws, self._count
+        kind = draws.below(16)
         if kind == 0 and self._board.request.objective == "latency":
-            border = 1 + draws.below(max(1, self._count - 1))
-            return where, uncut ^ {border}
-        if kind == 1:  # two peers trade all they have
-            used = sorted(set(where))
-            a, b = draws.choice(used), draws.below(len(self._board.names))
+            return where, uncut ^ {1 + draws.below(max(1, count - 1))}
+        if kind <= 1:  # two peers trade all they have
+            a, b = where[draws.below(count)], draws.below(len(self._board.names))
             swap = {a: b, b: a}
-            return self._moved(where, uncut, {unit: swap[w] for unit, w in enumerate(where) if w in swap})
-        at = draws.below(self._count)
-        if kind < 5:  # a unit, or a few after it
+            return self._moved(
+                where, uncut, {unit: swap[peer] for unit, peer in enumerate(where) if peer in swap}
+            )
+        at = draws.choice(hot) if hot and draws.below(2) else draws.below(count)
+        if kind <= 6:  # two units, or a few in a row, trade their peers
+            other = draws.below(count)
+            length = 1 + draws.below(1 + draws.below(4))
+            moves = self._whole_atoms(range(at, min(count, at + length)), where[other])
+            return self._moved(where, uncut, {**moves, **self._whole_atoms([other], where[at])})
+        if kind <= 11:  # a unit, or a few in a row
             length = 1 + draws.below(1 + draws.below(8))
-            units = range(at, min(self._count, at + length))
-        else:  # the rest of a stage before a border, or after it, or the whole
+            units = range(at, min(count, at + length))
+        else:  # a run of a peer before a border, or after it, or the whole
             first, stop = at, at + 1
             while first and where[first - 1] == where[at]:
                 first -= 1
-            while stop < self._count and where[stop] == where[at]:
+            while stop < count and where[stop] == where[at]:
                 stop += 1
             units = (range(first, stop), range(at, stop), range(first, at + 1))[draws.below(3)]
-        used = sorted({*where})
-        near = [where[each] for each in (units[0] - 1, units[-1] + 1) if 0 <= each < self._count]
-        choices = near if near and draws.below(3) == 0 else used if draws.below(2) else None
-        peer = draws.below(len(self._board.names)) if choices is None else draws.choice(choices)
-        whole = {each for unit in units for each in atoms.units[atoms.atoms[unit]]}
-        return self._moved(where, uncut, dict.fromkeys(whole, peer))
+        near = [where[each] for each in (units[0] - 1, units[-1] + 1) if 0 <= each < count]
+        pick = draws.below(4)
+        if pick == 0 and near:
+            peer = draws.choice(near)
+        elif pick == 1:
+            peer = where[draws.below(count)]
+        else:
+            peer = draws.below(len(self._board.names))
+        return self._moved(where, uncut, self._whole_atoms(units, peer))
+
+    def _whole_atoms(self, units: Iterable[int], peer: int) -> dict[int, int]:
+        atoms = self._atoms
+        return {each: peer for unit in units for each in atoms.units[atoms.atoms[unit]]}
 
     def _moved(
         self, where: list[int], uncut: set[int], moves: dict[int, int]
@@ -373,7 +435,6 @@ class Search:
         return found
 
     def _neighbours(self, places: tuple[Place, ...]) -> Iterable[list[Place]]:
-        atoms = self._atoms
         where = [peer for first, stop, peer in places for _ in range(first, stop)]
         cuts = {first for first, _, _ in places[1:]}
         for border in range(1, self._count):
@@ -387,8 +448,7 @@ class Search:
             runs += [(first, first + 1), (stop - 1, stop)] if stop - first > 1 else []
         for first, stop in runs:
             for peer in range(len(self._board.names)):
-                whole = {each for unit in range(first, stop) for each in atoms.units[atoms.atoms[unit]]}
-                moved = self._moved(where, set(), dict.fromkeys(whole, peer))
+                moved = self._moved(where, set(), self._whole_atoms(range(first, stop), peer))
                 if moved is not None:
                     other = moved[0]
                     yield self._places(
