@@ -46,7 +46,9 @@ class Board:
     needs: tuple[tuple[int, ...], ...]  # [unit]: edges it uses
     makes: tuple[tuple[int, ...], ...]  # [unit]: edges it makes
     links: dict[Way, Link]
-    sent: dict[Way, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # filled as links are used
+    edges: tuple[tuple[int | None, tuple[int, ...], bool], ...]  # source, users, whether the origin gets it
+    ways: dict[Way, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # filled as links are used
+    sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of stages, filled as they are looked at
 
     @classmethod
     def of(cls, request: GraphRequest) -> Board:
@@ -79,6 +81,7 @@ class Board:
                 for link in request.links
                 if {link.src, link.dst} <= at.keys()
             },
+            tuple((edge.source, edge.users, edge.returned) for edge in edges),
         )
 
     def peer(self, at: int) -> GraphPeer:
@@ -96,12 +99,15 @@ class Board:
 
     def stage_bytes(self, first: int, stop: int) -> int:
         """What a stage occupies on any peer."""
-        scratch = max(unit.scratch_bytes for unit in self.request.work.units[first:stop])
-        return self.weights[stop] - self.weights[first] + scratch
+        found = self.sizes.get((first, stop))
+        if found is None:
+            scratch = max(unit.scratch_bytes for unit in self.request.work.units[first:stop])
+            found = self.sizes[first, stop] = self.weights[stop] - self.weights[first] + scratch
+        return found
 
     def way(self, src: int, dst: int) -> tuple[int, tuple[int, ...]] | None:
         """(delay, how long each edge occupies the link) in picoseconds; None without a link."""
-        found = self.sent.get((src, dst))
+        found = self.ways.get((src, dst))
         if found is None:
             link = self.links.get((src, dst))
             if link is None:
@@ -110,7 +116,7 @@ class Board:
                 evaluator.delay_ps(link),
                 tuple(evaluator.transfer_ps(link, edge.bytes, 1) for edge in self.request.work.edges),
             )
-            self.sent[src, dst] = found
+            self.ways[src, dst] = found
         return found
 
     def places(self, stages: Iterable[GraphStage]) -> list[Place]:
@@ -142,29 +148,48 @@ class Played:
 
 def play(board: Board, places: Sequence[Place]) -> Played:
     """Plays one run. `places` cover all units in order."""
-    edges, origin = board.request.work.edges, board.origin
-    stage_of = [0] * len(board.needs)
+    origin, ways, edges = board.origin, board.ways, board.edges
+    stage_of: list[int] = []
     for at, (first, stop, _) in enumerate(places):
-        stage_of[first:stop] = [at] * (stop - first)
+        stage_of += [at] * (stop - first)
     ready, awaited = [0] * len(places), [0] * len(places)
     found = Played(0, [(0, 0)] * len(places), [0] * len(board.names), {}, set())
-    linked: dict[Way, int] = {}  # when a link is free
-    takers: list[list[int]] = []
-    for number, edge in enumerate(edges):
-        own = -1 if edge.source is None else stage_of[edge.source]
-        stages = list(dict.fromkeys(stage_of[unit] for unit in edge.users if stage_of[unit] != own))
-        takers.append(stages)
-        if edge.source is not None:
-            for stage in stages:
-                awaited[stage] += 1
+    linked, missing = found.links_ps, found.missing
+    gone: dict[Way, int] = {}  # when a link has sent what it was given
+
+    def send(way: Way, number: int, made: int) -> int:
+        """When a value is there that was made on another peer."""
+        times = ways.get(way) or board.way(*way)
+        if times is None:
+            missing.add(way)
+            return made
+        busy = times[1][number]
+        before = gone.get(way, 0)
+        sent = gone[way] = (before if before > made else made) + busy
+        linked[way] = linked.get(way, 0) + busy
+        return sent + times[0]
+
+    takers: list[Iterable[int]] = []
+    for number, (source, users, _) in enumerate(edges):
+        if source is None:
+            there = {} if origin is None else {origin: 0}
+            for stage in dict.fromkeys([stage_of[unit] for unit in users]):
+                peer = places[stage][2]
+                if peer not in there:
+                    there[peer] = 0 if origin is None else send((origin, peer), number, 0)
+                ready[stage] = max(ready[stage], there[peer])
+            takers.append(())
             continue
-        there: dict[int, int] = {}
+        own = stage_of[source]
+        if not users or places[own][1] > users[-1]:  # nobody else uses it
+            takers.append(())
+            continue
+        stages = dict.fromkeys([stage_of[unit] for unit in users])
+        stages.pop(own, None)
+        takers.append(stages)
         for stage in stages:
-            peer = places[stage][2]
-            if peer not in there:
-                there[peer] = 0 if origin is None else _send(board, found, linked, (origin, peer), number, 0)
-            ready[stage] = max(ready[stage], there[peer])
-    free = [0] * len(board.names)
+            awaited[stage] += 1
+    free, peers_ps, latency = [0] * len(board.names), found.peers_ps, 0
     queue = [(ready[at], ready[at], at) for at, count in enumerate(awaited) if not count]
     heapify(queue)
     while queue:
@@ -175,42 +200,34 @@ def play(board: Board, places: Sequence[Place]) -> Played:
             continue
         heappop(queue)
         busy = board.steps[peer] + board.busy[peer][stop] - board.busy[peer][first]
-        end = start + busy
-        free[peer] = end
-        found.peers_ps[peer] += busy
+        end = free[peer] = start + busy
+        peers_ps[peer] += busy
         found.spans[at] = (start, end)
-        found.latency_ps = max(found.latency_ps, end)
-        for unit in range(first, stop):
-            for number in board.makes[unit]:
+        if end > latency:
+            latency = end
+        for makes in board.makes[first:stop]:
+            for number in makes:
+                returned = edges[number][2] and origin is not None
+                if not returned and not takers[number]:
+                    continue
                 there = {peer: end}
                 for stage in takers[number]:
                     to = places[stage][2]
-                    if to not in there:
-                        there[to] = _send(board, found, linked, (peer, to), number, end)
-                    ready[stage] = max(ready[stage], there[to])
+                    arrives = there.get(to)
+                    if arrives is None:
+                        arrives = there[to] = send((peer, to), number, end)
+                    if arrives > ready[stage]:
+                        ready[stage] = arrives
                     awaited[stage] -= 1
                     if not awaited[stage]:
                         heappush(queue, (ready[stage], ready[stage], stage))
-                if edges[number].returned and origin is not None:
+                if returned and origin is not None:
                     if origin not in there:
-                        there[origin] = _send(board, found, linked, (peer, origin), number, end)
-                    found.latency_ps = max(found.latency_ps, there[origin])
+                        there[origin] = send((peer, origin), number, end)
+                    if there[origin] > latency:
+                        latency = there[origin]
+    found.latency_ps = latency
     return found
-
-
-def _send(board: Board, found: Played, linked: dict[Way, int], way: Way, number: int, made: int) -> int:
-    """When the value is there."""
-    if way[0] == way[1]:
-        return made
-    times = board.way(*way)
-    if times is None:
-        found.missing.add(way)
-        return made
-    delay, transfers = times
-    gone = max(made, linked.get(way, 0)) + transfers[number]
-    linked[way] = gone
-    found.links_ps[way] = found.links_ps.get(way, 0) + transfers[number]
-    return gone + delay
 
 
 def held_bytes(board: Board, places: Iterable[Place]) -> list[int]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner.cost.graph_evaluator import Board, Way
-from planner.solvers.graph_search import Atoms, Key, Placement, valued
+from planner.solvers.graph_candidates import Atoms, Key, Placement, valued
 
 NODES: Final = 100_000  # partial placements looked at, two seconds of a slow core; hardly ever half of them
 SMALL: Final = 7.5  # decimal digits of the number of placements beyond which it is not tried

@@ -16,8 +16,9 @@ from planner.cost.graph_evaluator import Board, Place, held_bytes, play
 from planner.cost.graph_standbys import with_standbys
 from planner.cost.wording import mib
 from planner.errors import RequestError
+from planner.solvers.graph_candidates import Atoms, Placement, valued
 from planner.solvers.graph_exact import Exact, is_small
-from planner.solvers.graph_search import EFFORT, Atoms, Placement, Search, valued
+from planner.solvers.graph_search import EFFORT, Search
 from planner.types import Infeasible
 
 FIRST_EFFORT: Final = 60_000  # of the search that precedes an exact one

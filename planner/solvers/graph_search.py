@@ -1,8 +1,7 @@
-"""Decides where the units of a graph run, by construction and annealing: good placements of any size, not proven.
+"""Decides where the units of a graph run, by annealing: good placements of any size, not proven.
 
-Starts are each peer alone, list placement by earliest finish (HEFT: Topcuoglu, Hariri, Wu 2002) over the fastest one,
-two, … peers, and runs of equal load; the best of them are annealed, then polished until no single change helps. Draws
-have a fixed seed and effort is counted in evaluations, so the same request gives the same placement.
+The best of what rules give (`planner.solvers.graph_starts`) are annealed, then polished until no single change helps.
+Draws have a fixed seed and effort is counted in evaluations, so the same request gives the same placement.
 """
 
 from __future__ import annotations
@@ -12,58 +11,32 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from planner.cost.graph_evaluator import Board, Place, Way, held_bytes, play
+from planner.cost.graph_evaluator import Board, Place, Played, play
+from planner.solvers.graph_candidates import Atoms, Placement, overflow, valued
+from planner.solvers.graph_starts import starts
 from planner.solvers.seeded_random import Draws
 
 SEED: Final = 1
-STARTS: Final = 5  # that are annealed
-SUBSETS: Final = 8  # peers of the largest list placement
-EFFORT: Final = 1_200_000  # units and edges looked at, about a second of a slow core
-LEAST_TRIES: Final = 400  # of a start, however large the graph is
+STARTS: Final = 5  # that are annealed, where there is effort for so many
+TRIES: Final = 2_500  # evaluations of each then
+EFFORT: Final = 500_000  # units and edges looked at, about a second of a slow core
+LEAST: Final = 200  # evaluations, however large the graph is
+ANNEALED: Final = 0.75  # of the effort; what is left polishes
 HOT: Final = 0.2  # of the primary figure: what annealing accepts at first
 COLD: Final = 0.002  # and at last
 STRETCH: Final = 0.02  # weight of the mean load beside the largest, so that a search for the rate has a slope
 
-# Smaller is better: bytes that do not fit, links that are missing, then the figures of the objective, peers and stages.
-Key = tuple[int, int, int, int, int, int]
-
 
 @dataclass(frozen=True, slots=True)
-class Atoms:
-    """What moves as one, and where it may go: atoms[unit] is the atom of a unit, units[atom] its units."""
+class _Point:
+    """Where annealing is: peers of the units, borders that are not cut though that may help, and what that gives."""
 
-    atoms: tuple[int, ...]
-    units: tuple[tuple[int, ...], ...]
-    allowed: tuple[tuple[int, ...], ...]  # [atom]: peers, ascending
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Stages by peers' places, with the key they are compared by."""
-
-    places: tuple[Place, ...]
-    key: Key
-
-    @property
-    def fits(self) -> bool:
-        """Whether it can run."""
-        return self.key[:2] == (0, 0)
-
-
-def overflow(board: Board, places: Iterable[Place]) -> int:
-    """Bytes that the peers lack for these stages."""
-    return sum(max(0, held - free) for held, free in zip(held_bytes(board, places), board.free, strict=True))
-
-
-def valued(board: Board, places: Sequence[Place]) -> Placement:
-    """Those stages with their key."""
-    played = play(board, places)
-    peers = len({peer for _, _, peer in places})
-    over, missing = overflow(board, places), len(played.missing)
-    latency, period = played.latency_ps, played.period_ps
-    if board.request.objective == "latency":
-        return Placement(tuple(places), (over, missing, latency, peers, len(places), period))
-    return Placement(tuple(places), (over, missing, period, peers, latency, len(places)))
+    where: Sequence[int]
+    uncut: frozenset[int]
+    places: Sequence[Place]
+    played: Played
+    lacks: tuple[int, int]  # bytes that do not fit, links that are missing
+    energy: float
 
 
 class Search:
@@ -90,20 +63,22 @@ class Search:
 
     def best(self, hints: Iterable[Sequence[int]] = ()) -> Placement:
         """The best placement found. `hints`: peers of the units in placements to begin with."""
-        starts: dict[tuple[int, ...], Placement] = {}
-        for where in (*hints, *self._whole(), *self._listed(), *self._runs()):
-            starts.setdefault(tuple(where), self._best_cut(where))
-        ranked = sorted(starts, key=lambda where: (starts[where].key, where))
-        found = [starts[where] for where in ranked]
-        tries = self._left // (2 * STARTS)
-        for where in ranked[:STARTS] if len(self._board.names) > 1 else ():
-            found.append(self._anneal(list(where), tries))
+        begun: dict[tuple[int, ...], Placement] = {}
+        for where in (*hints, *starts(self._board, self._atoms)):
+            begun.setdefault(tuple(where), self._best_cut(where))
+        ranked = sorted(begun, key=lambda where: (begun[where].key, where))
+        found = [begun[where] for where in ranked]
+        tries = int(ANNEALED * self._left) if len(self._board.names) > 1 else 0
+        self._left -= tries
+        most = min(STARTS, max(1, tries // TRIES), len(ranked))
+        for where in ranked[:most]:
+            found.append(self._anneal(where, tries // most))
         found.sort(key=lambda placement: (placement.key, placement.places))
         return self._polished(found[0])
 
     def more(self, effort: int) -> None:
         """Allows so much work again."""
-        self._left = max(effort // self._cost, STARTS * LEAST_TRIES)
+        self._left = max(effort // self._cost, LEAST)
 
     def met(self, found: Placement) -> None:
         """Remembers a placement that another solver found."""
@@ -119,103 +94,6 @@ class Search:
         found = valued(self._board, places)
         self.met(found)
         return found
-
-    # -- starts
-
-    def _whole(self) -> Iterable[list[int]]:
-        """Everything on one peer."""
-        for peer in range(len(self._board.names)):
-            if all(peer in allowed for allowed in self._atoms.allowed):
-                yield [peer] * self._count
-
-    def _fastest(self) -> list[int]:
-        return sorted(range(len(self._board.names)), key=lambda peer: (self._board.busy[peer][-1], peer))
-
-    def _listed(self) -> Iterable[list[int]]:
-        """List placements over the fastest peers, in the order of ranks and in that of the units."""
-        fastest = self._fastest()
-        rank = self._ranks()
-        orders = [sorted(range(self._count), key=lambda unit: (-rank[unit], unit)), list(range(self._count))]
-        sizes = {min(size, len(fastest)) for size in (*range(2, SUBSETS + 1), len(fastest))}
-        for size in sorted(sizes):
-            for order in orders:
-                yield self._list(order, frozenset(fastest[:size]))
-
-    def _ranks(self) -> list[float]:
-        """Mean time from the begin of each unit to the end of all."""
-        board, edges = self._board, self._board.request.work.edges
-        peers = range(len(board.names))
-        ways = [way for a in peers for b in peers if (way := board.way(a, b)) is not None]
-        rank = [0.0] * self._count
-        for unit in reversed(range(self._count)):
-            tail = 0.0
-            for number in board.makes[unit]:
-                hop = sum(delay + sent[number] for delay, sent in ways) / max(1, len(ways))
-                tail = max([tail, *(hop / 2 + rank[user] for user in edges[number].users)])
-            rank[unit] = tail + sum(board.busy[p][unit + 1] - board.busy[p][unit] for p in peers) / len(peers)
-        return rank
-
-    def _list(self, order: Sequence[int], peers: frozenset[int]) -> list[int]:
-        """Each unit in turn where it ends first, among those that have room."""
-        board, edges, atoms = self._board, self._board.request.work.edges, self._atoms
-        where, ends = [-1] * self._count, [0] * self._count
-        free, held = [0] * len(board.names), [0] * len(board.names)
-        for unit in order:
-            atom = atoms.atoms[unit]
-            size = sum(board.stage_bytes(each, each + 1) for each in atoms.units[atom])
-            placed = next((where[each] for each in atoms.units[atom] if where[each] >= 0), -1)
-            choices = (
-                [placed]
-                if placed >= 0
-                else [p for p in atoms.allowed[atom] if p in peers] or atoms.allowed[atom]
-            )
-            best: tuple[int, int, int] | None = None
-            for peer in choices:
-                ready = 0
-                for number in board.needs[unit]:
-                    source = edges[number].source
-                    src, made = (board.origin, 0) if source is None else (where[source], ends[source])
-                    if src is not None and src != peer:
-                        way = board.way(src, peer)
-                        made += way[0] + way[1][number] if way else 1 << 60
-                    ready = max(ready, made)
-                follows = unit > 0 and where[unit - 1] == peer
-                step = 0 if follows else board.steps[peer]
-                end = max(ready, free[peer]) + step + board.busy[peer][unit + 1] - board.busy[peer][unit]
-                short = 0 if placed >= 0 else max(0, held[peer] + size - board.free[peer])
-                best = min(best or (short, end, peer), (short, end, peer))
-            assert best is not None  # every atom has a peer
-            where[unit], ends[unit], free[best[2]] = best[2], best[1], best[1]
-            if placed < 0:
-                held[best[2]] += size
-        return where
-
-    def _runs(self) -> Iterable[list[int]]:
-        """Runs in the order of units: by speed, the fastest few peers; and by room, most first."""
-        board, atoms = self._board, self._atoms
-        fastest = self._fastest()
-        roomy = sorted(range(len(board.names)), key=lambda peer: (-board.free[peer], peer))
-        orders = [fastest[:size] for size in range(2, min(SUBSETS, len(fastest)) + 1)]
-        for peers in (*orders, fastest, roomy):
-            speed = [1 / max(1, board.busy[peer][-1]) for peer in peers]
-            where = [-1] * self._count
-            at, held, done = 0, 0, 0.0
-            for unit in range(self._count):
-                atom = atoms.atoms[unit]
-                if where[unit] >= 0:
-                    continue
-                size = sum(board.stage_bytes(each, each + 1) for each in atoms.units[atom])
-                share = speed[at] / sum(speed)
-                full = held + size > board.free[peers[at]]
-                if at + 1 < len(peers) and unit and (full or (done >= share and peers is not roomy)):
-                    at, held, done = at + 1, 0, 0.0
-                peer = peers[at] if peers[at] in atoms.allowed[atom] else atoms.allowed[atom][0]
-                for each in atoms.units[atom]:
-                    where[each] = peer
-                    held += board.stage_bytes(each, each + 1)
-                    whole = max(1, board.busy[peer][-1])
-                    done += (board.busy[peer][each + 1] - board.busy[peer][each]) / whole
-            yield where
 
     # -- cuts
 
@@ -257,55 +135,50 @@ class Search:
 
     # -- annealing
 
-    def _anneal(self, where: list[int], tries: int) -> Placement:
+    def _anneal(self, where: Sequence[int], tries: int) -> Placement:
         """The best that a walk of so many steps meets."""
-        draws = self._draws
-        uncut: set[int] = set()
-        now, energy = self._energy(where, uncut)
-        best = (now, energy, list(where), set(uncut))
-        hot = self._critical(where, uncut)
-        heat = HOT * max(1.0, energy)
+        now = best = self._point(where, frozenset())
+        hot = self._hot(now)
+        heat = HOT * max(1.0, now.energy)
         cool = (COLD / HOT) ** (1 / max(1, tries))
         for _ in range(tries):
             heat *= cool
-            changed = self._changed(where, uncut, hot)
+            changed = self._changed(now, hot)
             if changed is None:
                 continue
-            other, flags = changed
-            bad, found = self._energy(other, flags)
-            if bad > now:
+            other = self._point(*changed)
+            rise = other.energy - now.energy
+            if other.lacks > now.lacks or (
+                other.lacks == now.lacks and rise > 0 and self._draws.uniform() >= math.exp(-rise / heat)
+            ):
                 continue
-            if bad < now or found <= energy or draws.uniform() < math.exp((energy - found) / heat):
-                where, uncut, now, energy = other, flags, bad, found
-                hot = self._critical(where, uncut)
-                if (now, energy) < best[:2]:
-                    best = (now, energy, list(where), set(uncut))
-        where, uncut = best[2], best[3]
-        cuts = [border for border in self._borders(where) if border not in uncut]
-        options = [self._valued(self._places(where, cuts)), self._best_cut(where)]
+            now, hot = other, self._hot(other)
+            if (now.lacks, now.energy) < (best.lacks, best.energy):
+                best = now
+        cuts = [border for border in self._borders(best.where) if border not in best.uncut]
+        options = [self._valued(self._places(best.where, cuts)), self._best_cut(best.where)]
         return min(options, key=lambda placement: (placement.key, placement.places))
 
-    def _energy(self, where: Sequence[int], uncut: set[int]) -> tuple[tuple[int, int], float]:
-        """What does not fit and is not linked; what annealing lowers."""
+    def _point(self, where: Sequence[int], uncut: frozenset[int]) -> _Point:
         board = self._board
         if board.request.objective == "latency":
             places = self._places(where, (border for border in self._borders(where) if border not in uncut))
             played = play(board, places)
-            return (overflow(board, places), len(played.missing)), float(played.latency_ps)
-        places = self._places(where, ())
-        peers, links, missing = self._loads(where, places)
-        busy = [*peers, *links.values()]
-        mean = math.sqrt(sum(float(each) * each for each in busy) / len(board.names))
-        return (overflow(board, places), missing), max(busy) + STRETCH * mean
+            energy = float(played.latency_ps)
+        else:
+            places = self._places(where, ())
+            played = self._loads(where, places)
+            busy = [*played.peers_ps, *played.links_ps.values()]
+            mean = math.sqrt(sum(float(each) * each for each in busy) / len(board.names))
+            energy = played.period_ps + STRETCH * mean
+        return _Point(where, uncut, places, played, (overflow(board, places), len(played.missing)), energy)
 
-    def _loads(self, where: Sequence[int], places: Sequence[Place]) -> tuple[list[int], dict[Way, int], int]:
-        """Busy times of peers and of links, and how many links are missing."""
+    def _loads(self, where: Sequence[int], places: Sequence[Place]) -> Played:
+        """Busy times alone, which need no schedule."""
         board, origin = self._board, self._board.origin
-        peers = [0] * len(board.names)
+        found = Played(0, [], [0] * len(board.names), {}, set())
         for place in places:
-            peers[place[2]] += board.stage_ps(place)
-        links: dict[Way, int] = {}
-        missing: set[Way] = set()
+            found.peers_ps[place[2]] += board.stage_ps(place)
         for number, edge in enumerate(board.request.work.edges):
             src = origin if edge.source is None else where[edge.source]
             if src is None:
@@ -317,30 +190,24 @@ class Search:
                 if dst != src:
                     way = board.way(src, dst)
                     if way is None:
-                        missing.add((src, dst))
+                        found.missing.add((src, dst))
                     else:
-                        links[src, dst] = links.get((src, dst), 0) + way[1][number]
-        return peers, links, len(missing)
+                        found.links_ps[src, dst] = found.links_ps.get((src, dst), 0) + way[1][number]
+        return found
 
-    def _critical(self, where: Sequence[int], uncut: set[int]) -> list[int]:
-        """Units on the critical path, or on what is busiest: those a change of which may help."""
-        board = self._board
-        if board.request.objective == "throughput":
-            places = self._places(where, ())
-            peers, links, _ = self._loads(where, places)
-            most = max(*peers, *links.values())
-            busy = {peer for peer, load in enumerate(peers) if load == most}
-            for way, load in links.items():
-                if load == most:
-                    busy |= {*way}
-            return [unit for unit, peer in enumerate(where) if peer in busy]
-        places = self._places(where, (border for border in self._borders(where) if border not in uncut))
-        played = play(board, places)
-        spans, edges = played.spans, board.request.work.edges
+    def _hot(self, point: _Point) -> list[int]:
+        """Units whose change may help: those of what is busiest, or on the critical path."""
+        played, places = point.played, point.places
+        if self._board.request.objective == "throughput":
+            most = played.period_ps
+            busy = {peer for peer, load in enumerate(played.peers_ps) if load == most}
+            busy |= {peer for way, load in played.links_ps.items() if load == most for peer in way}
+            return [unit for unit, peer in enumerate(point.where) if peer in busy]
+        spans, edges = played.spans, self._board.request.work.edges
         stage_of = [at for at, (first, stop, _) in enumerate(places) for _ in range(first, stop)]
         at = max(range(len(places)), key=lambda stage: spans[stage][1])
         found: list[int] = []
-        while True:
+        for _ in places:
             first, stop, peer = places[at]
             found += range(first, stop)
             begins = spans[at][0]
@@ -349,21 +216,20 @@ class Search:
                 for stage, place in enumerate(places)
                 if place[2] == peer and spans[stage][1] == begins and stage != at
             ]
-            if not before:
+            if not before:  # it did not wait for its peer
                 sources = (
-                    edges[number].source for unit in range(first, stop) for number in board.needs[unit]
+                    edges[number].source for unit in range(first, stop) for number in self._board.needs[unit]
                 )
                 made = {stage_of[source] for source in sources if source is not None} - {at}
-                before = sorted(made, key=lambda stage: -spans[stage][1])
-            if not before or spans[before[0]][1] > begins or len(found) > self._count:
-                return found
+                before = sorted(made, key=lambda stage: (-spans[stage][1], stage))
+            if not before:
+                break
             at = before[0]
+        return found
 
-    def _changed(
-        self, where: list[int], uncut: set[int], hot: Sequence[int]
-    ) -> tuple[list[int], set[int]] | None:
+    def _changed(self, now: _Point, hot: Sequence[int]) -> tuple[Sequence[int], frozenset[int]] | None:
         """One random change; None where it would change nothing."""
-        draws, count = self._draws, self._count
+        draws, count, where, uncut = self._draws, self._count, now.where, now.uncut
         kind = draws.below(16)
         if kind == 0 and self._board.request.objective == "latency":
             return where, uncut ^ {1 + draws.below(max(1, count - 1))}
@@ -404,8 +270,8 @@ class Search:
         return {each: peer for unit in units for each in atoms.units[atoms.atoms[unit]]}
 
     def _moved(
-        self, where: list[int], uncut: set[int], moves: dict[int, int]
-    ) -> tuple[list[int], set[int]] | None:
+        self, where: Sequence[int], uncut: frozenset[int], moves: dict[int, int]
+    ) -> tuple[list[int], frozenset[int]] | None:
         if not self._may(moves) or all(where[unit] == peer for unit, peer in moves.items()):
             return None
         other = list(where)
@@ -421,36 +287,38 @@ class Search:
 
     def _polished(self, found: Placement) -> Placement:
         """Until no stage on another peer, no other border and no other cut is better."""
-        better = True
-        while better and self._left > 0:
-            better = False
-            for places in self._neighbours(found.places):
-                self._left -= 1
-                if self._left <= 0:
-                    break
-                other = self._valued(places)
-                if other.key < found.key:
-                    found, better = other, True
-                    break
+        options = self._options(found.places)
+        at, since = 0, 0
+        while since < len(options) and self._left > 0:
+            places = self._neighbour(found.places, options[at % len(options)])
+            at, since = at + 1, since + 1
+            if places is None:
+                continue
+            self._left -= 1
+            other = self._valued(places)
+            if other.key < found.key:
+                found, since = other, 0
+                options = self._options(found.places)
         return found
 
-    def _neighbours(self, places: tuple[Place, ...]) -> Iterable[list[Place]]:
+    def _options(self, places: Sequence[Place]) -> list[Place]:
+        """Borders to toggle, as (border, border, -1), and runs to move to another peer."""
+        found: list[Place] = [(border, border, -1) for border in range(1, self._count)]
+        runs = {(first, stop) for first, stop, _ in places}
+        runs |= {(first, first + 1) for first, _, _ in places} | {(stop - 1, stop) for _, stop, _ in places}
+        peers = range(len(self._board.names))
+        return found + [(first, stop, peer) for first, stop in sorted(runs) for peer in peers]
+
+    def _neighbour(self, places: Sequence[Place], option: Place) -> list[Place] | None:
+        """The placement with one option taken; None where that changes nothing."""
         where = [peer for first, stop, peer in places for _ in range(first, stop)]
         cuts = {first for first, _, _ in places[1:]}
-        for border in range(1, self._count):
-            if border in cuts:
-                if where[border - 1] == where[border]:
-                    yield self._places(where, cuts - {border})
-            else:
-                yield self._places(where, cuts | {border})
-        runs = [(first, stop) for first, stop, _ in places]
-        for first, stop, _ in places:
-            runs += [(first, first + 1), (stop - 1, stop)] if stop - first > 1 else []
-        for first, stop in runs:
-            for peer in range(len(self._board.names)):
-                moved = self._moved(where, set(), self._whole_atoms(range(first, stop), peer))
-                if moved is not None:
-                    other = moved[0]
-                    yield self._places(
-                        other, [at for at in cuts if where[at - 1] == where[at] or other[at - 1] != other[at]]
-                    )
+        first, stop, peer = option
+        if peer < 0:
+            return None if where[first - 1] != where[first] else self._places(where, cuts ^ {first})
+        moved = self._moved(where, frozenset(), self._whole_atoms(range(first, stop), peer))
+        if moved is None:
+            return None
+        other = moved[0]
+        kept = [at for at in cuts if where[at - 1] == where[at] or other[at - 1] != other[at]]
+        return self._places(other, kept)
