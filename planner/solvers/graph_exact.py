@@ -15,7 +15,9 @@ from typing import Final
 from planner.cost.graph_evaluator import Board, Way
 from planner.solvers.graph_candidates import Atoms, Key, Placement, valued
 
-NODES: Final = 100_000  # partial placements looked at, two seconds of a slow core; hardly ever half of them
+NODES: Final = (
+    60_000  # partial placements looked at, about a second of a slow core; few graphs need half of them
+)
 SMALL: Final = 7.5  # decimal digits of the number of placements beyond which it is not tried
 
 
