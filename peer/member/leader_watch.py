@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from peer.member.reconnect import Away, Returning
 from peer.replication.mesh_view import MeshView
+from peer.session.routes import unserved
 from peer.state.display_names import names
-from peer.state.plan_record import PlanStage
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 
@@ -57,6 +57,7 @@ class LeaderWatch:
         self._is_over = is_over
         self._view.on_role(self.look)
         self._view.subscribe(self.look)
+        self._links.on_connected(lambda _: self.look())
 
     def try_now(self) -> None:
         """Looks for a lost leader at once instead of after the next pause."""
@@ -85,22 +86,17 @@ class LeaderWatch:
             return None
         refused = replica.refused if replica is not None else ""
         state, plan = view.state, view.state.serving()
-        alone = [stage for stage in plan.stages if stage.primary == self.led_by] if plan is not None else []
+        gone = self._links.unreached | {self.led_by}
         voters = replica.config.voters if replica is not None else ()
         here = [peer for peer in voters if peer == view.me or self._links.is_connected(peer)]
         return Away(
             names(state.members).get(self.led_by, ""),
-            any(not self._has_standby(stage) for stage in alone),
+            plan is not None and bool(unserved(state, plan, gone)),
             len(voters),
             len([peer for peer in here if peer == view.me or peer != self.led_by]),
             0 if refused else attempt,
             refused,
         )
-
-    def _has_standby(self, stage: PlanStage) -> bool:
-        members = self._view.state.members
-        run = (stage.first, stage.stop)
-        return any(peer in members and run in members[peer].held for peer in stage.standbys)
 
     async def _search(self, returning: Returning) -> None:
         try:

@@ -29,7 +29,7 @@ class Away:
     """Nobody coordinates, as far as this peer knows."""
 
     name: str  # of who did, as people call it
-    needed: bool  # whether the plan that serves has it among its stages, with nobody to stand by
+    needed: bool  # whether a stage of the plan that serves has nobody who is here
     voters: int
     here: int  # voters that this peer reaches, itself among them
     attempt: int = 0  # to find the mesh again; 0: the others are choosing
@@ -44,7 +44,7 @@ class Away:
         if self.refused:
             return f"the log of the mesh stands still here: {self.refused}; tried again every second"
         meanwhile = (
-            "no answer without it, it holds a part of the model"
+            "no answer meanwhile, nobody here has a part of the model"
             if self.needed
             else "answers go on, but peers that come or go are not planned for"
         )

@@ -552,7 +552,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       {
         id: 'coordinator',
         tone: 'bad',
-        text: 'The coordinator (studio) is gone: no answer without it, it holds a part of the model; nobody can take its place, it has to come back (looking for it, try 2).',
+        text: 'The coordinator (studio) is gone: no answer meanwhile, nobody here has a part of the model; nobody can take its place, it has to come back (looking for it, try 2).',
       },
     ],
     mesh: withMembers([YOU, MIRA, PHONE], {

@@ -49,6 +49,9 @@ async def test_health_goes_by_the_stages_and_not_by_the_plan() -> None:
             here.unlink("a", "q", "silent for 7 s", False)
             assert asker.view.state.serving() is not None, "nobody is left to put it out"
             assert await status(http, "/healthz") == 503
+            away = asker.leader_watch.missing(0)
+            assert away is not None
+            assert "no answer meanwhile" in str(away)
             here.thaw("a")
             await here.until(lambda: asker.links.is_connected("a"))  # dialled again by itself
             assert await status(http, "/healthz") == 200

@@ -106,7 +106,7 @@ def test_no_pause_is_longer_than_people_wait_until_nobody_waits_any_more() -> No
 @pytest.mark.parametrize(
     ("away", "words"),
     [
-        (Away("ann", True, 1, 0), ("no answer without it", "it has to come back", "shoal recover")),
+        (Away("ann", True, 1, 0), ("no answer meanwhile", "it has to come back", "shoal recover")),
         (Away("ann", False, 2, 1), ("answers go on", "1 of 2 voters", "2 are needed", "shoal recover")),
         (Away("", False, 3, 2), ("the coordinator is gone", "the others choose another one")),
         (Away("ann", False, 5, 2, 7), ("2 of 5", "3 are needed", "try 7")),
@@ -141,7 +141,7 @@ def member(tmp_path: Path, coordinator_serves: bool) -> MeshMember:
     return mesh
 
 
-@pytest.mark.parametrize(("serves", "word"), [(True, "no answer without it"), (False, "answers go on")])
+@pytest.mark.parametrize(("serves", "word"), [(True, "no answer meanwhile"), (False, "answers go on")])
 async def test_the_loss_is_said_and_who_it_was(tmp_path: Path, serves: bool, word: str) -> None:
     mesh = member(tmp_path, serves)
     said, heard = list[str](), asyncio.Event()

@@ -6,7 +6,7 @@
 
 import { textOf } from '../errors';
 import type { MeshView } from '../replication/mesh_view';
-import type { PlanRecord } from '../state/plan_record';
+import { unserved } from '../session/routes';
 import { serving } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
 import { type Away, Returning } from './reconnect';
@@ -26,14 +26,18 @@ export interface Watched {
 
 /** Nothing is watched before `begin`. */
 export class LeaderWatch {
-  private readonly links: Pick<PeerLinks, 'isConnected' | 'onConnected'>;
+  private readonly links: Pick<PeerLinks, 'isConnected' | 'onConnected' | 'unreached'>;
   private readonly view: MeshView;
   private readonly owner: Watched;
   private returning: Returning | null = null;
   private searching = false;
   private ledBy = ''; // who led when this peer was last a whole member
 
-  constructor(links: Pick<PeerLinks, 'isConnected' | 'onConnected'>, view: MeshView, owner: Watched) {
+  constructor(
+    links: Pick<PeerLinks, 'isConnected' | 'onConnected' | 'unreached'>,
+    view: MeshView,
+    owner: Watched,
+  ) {
     this.links = links;
     this.view = view;
     this.owner = owner;
@@ -99,22 +103,16 @@ export class LeaderWatch {
     }
     const refused = replica?.refused ?? '';
     const plan = serving(state);
-    const alone = plan?.stages.filter(({ primary }) => primary === this.ledBy) ?? [];
+    const gone = new Set([...links.unreached, this.ledBy]);
     const voters = replica?.config.voters ?? [];
     const here = voters.filter((peer) => peer === me || (links.isConnected(peer) && peer !== this.ledBy));
     return {
       name: state.members.get(this.ledBy)?.name ?? '',
-      needed: alone.some((stage) => !this.standsBy(stage)),
+      needed: plan !== null && unserved(state, plan, gone).length > 0,
       voters: voters.length,
       here: here.length,
       attempt: refused === '' ? attempt : 0,
       refused,
     };
-  }
-
-  private standsBy({ first, stop, standbys }: PlanRecord['stages'][number]): boolean {
-    return standbys.some((peer) =>
-      this.view.state.members.get(peer)?.held.some((run) => run.first === first && run.stop === stop),
-    );
   }
 }

@@ -17,7 +17,7 @@ const SELDOM_S = 60;
 /** Nobody coordinates, as far as this peer knows. */
 export interface Away {
   readonly name: string; // of who did, as people call it
-  readonly needed: boolean; // whether the plan that serves has it among its stages, with nobody to stand by
+  readonly needed: boolean; // whether a stage of the plan that serves has nobody who is here
   readonly voters: number;
   readonly here: number; // voters that this peer reaches, itself among them
   readonly attempt: number; // to find the mesh again; 0: the others are choosing
@@ -36,7 +36,7 @@ export function awayText(away: Away): string {
     return `the log of the mesh stands still here: ${refused}; tried again every second`;
   }
   const meanwhile = needed
-    ? 'no answer without it, it holds a part of the model'
+    ? 'no answer meanwhile, nobody here has a part of the model'
     : 'answers go on, but peers that come or go are not planned for';
   const lost = `the coordinator${name === '' ? '' : ` (${name})`} is gone: ${meanwhile}; `;
   if (!isStuck(away)) return `${lost}the others choose another one`;

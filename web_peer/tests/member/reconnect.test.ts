@@ -40,7 +40,7 @@ describe('a lost coordinator', () => {
     );
     await returning.search(going());
     expect(mesh.made).toBe(3);
-    expect(shown[0]).toContain('the coordinator (ann) is gone: no answer without it');
+    expect(shown[0]).toContain('the coordinator (ann) is gone: no answer meanwhile');
     expect(shown[1]).toContain('try 1');
     expect(shown.at(-1)).toBe('back');
   });
