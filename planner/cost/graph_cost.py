@@ -16,6 +16,7 @@ from planner.cost.evaluator import MAX_SECONDS, MAX_SUM, check_links, check_once
 from planner.errors import RequestError
 from planner.types import GraphWork, Link, Objective, PeerFacts
 
+MOST_STAGES: Final = 256  # of a plan: what an entry of the log holds
 MAX_STANDBYS: Final = 7  # of a stage, as many as MAX_REDUNDANCY promises
 
 # Where stages may end: anywhere, or only between components, each of which has one peer.
@@ -54,6 +55,7 @@ class GraphRequest:
     objective: Objective = "latency"
     strategy: GraphStrategy = "optimal"
     prefer: Mapping[str, str] = field(default_factory=dict)  # component -> peer, where it can hold it
+    most_stages: int = MOST_STAGES
     standbys: int = 1  # of each stage, where there is room
     keep: tuple[GraphStage, ...] = ()  # the stages of the plan that serves
 
@@ -71,6 +73,8 @@ class GraphPlan:
 def check_graph_request(request: GraphRequest) -> None:
     """Raises RequestError unless every number is usable: the solvers take the rest on trust."""
     _check_work(request.work)
+    if request.most_stages < 1:
+        raise RequestError(f"expected most_stages of at least 1, got {request.most_stages}")
     if not 0 <= request.standbys <= MAX_STANDBYS:
         raise RequestError(f"expected 0 to {MAX_STANDBYS} standbys of a stage, got {request.standbys}")
     check_once("peer", [peer.peer for peer in request.peers])

@@ -128,6 +128,11 @@ def lacking(extra: Iterable[tuple[str, int]], *, exact: bool) -> str:
     return f"needs {'' if exact else 'at most '}{mib(total)} more {on}; or another peer"
 
 
+def too_many(stages: int, most: int) -> str:
+    """That a plan has more stages than are possible, where memory and links would do."""
+    return f"no memory would help: it needs at most {stages} stages, and {most} are the most"
+
+
 def unlinked(names: Sequence[tuple[str, str]]) -> str:
     """Which links a plan lacks, where the memory would do."""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.cost.graph_evaluator import Board, Place, held_bytes, play
 
-# Smaller is better: bytes that do not fit, links that are missing, then the figures of the objective, peers and stages.
+# Smaller is better: bytes that do not fit; links that are missing and stages too many; the figure of the objective;
+# peers; and the rest.
 Key = tuple[int, int, int, int, int, int]
 
 
@@ -33,17 +34,19 @@ class Placement:
         return self.key[:2] == (0, 0)
 
 
-def overflow(board: Board, places: Iterable[Place]) -> int:
-    """Bytes that the peers lack for these stages."""
-    return sum(max(0, held - free) for held, free in zip(held_bytes(board, places), board.free, strict=True))
+def lacks(board: Board, places: Sequence[Place], missing: int) -> tuple[int, int]:
+    """Bytes that the peers lack for these stages; links that are missing, and stages too many."""
+    held = held_bytes(board, places)
+    over = sum(max(0, need - free) for need, free in zip(held, board.free, strict=True))
+    return over, missing + max(0, len(places) - board.request.most_stages)
 
 
 def valued(board: Board, places: Sequence[Place]) -> Placement:
     """Those stages with their key."""
     played = play(board, places)
     peers = len({peer for _, _, peer in places})
-    over, missing = overflow(board, places), len(played.missing)
     latency, period = played.latency_ps, played.period_ps
+    lacking = lacks(board, places, len(played.missing))
     if board.request.objective == "latency":
-        return Placement(tuple(places), (over, missing, latency, peers, len(places), period))
-    return Placement(tuple(places), (over, missing, period, peers, latency, len(places)))
+        return Placement(tuple(places), (*lacking, latency, peers, len(places), period))
+    return Placement(tuple(places), (*lacking, period, peers, latency, len(places)))

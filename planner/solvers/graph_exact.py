@@ -199,9 +199,10 @@ class Exact:
             busiest, int(shared * (1 - 1e-9)) - self._count
         )  # less what floats and roundings may add
         peers, stages = len(set(self._where)), len(self._stages)
+        broken = len(self._missing) + max(0, stages - board.request.most_stages)
         if board.request.objective == "latency":
-            return over, len(self._missing), latency, peers, stages, period
-        return over, len(self._missing), period, peers, latency, stages
+            return over, broken, latency, peers, stages, period
+        return over, broken, period, peers, latency, stages
 
     def _send(self, edge: int, way: Way, sent: list[tuple[int, Way]]) -> int:
         """How long a value is on its way at least; counts it on its link, once for each peer."""

@@ -70,6 +70,8 @@ def _placed(request: GraphRequest, effort: int) -> GraphPlan | Infeasible:
         if not exact:
             search.more(effort)
             found = min(found, search.best([_where(found.places)]), key=lambda each: (each.key, each.places))
+    if kept is not None and kept.key < found.key:  # its cuts are not among those that search tries
+        found = kept
     if not found.fits:
         return _infeasible(board, found, exact=exact)
     stays: tuple[str, ...] = ()
@@ -86,7 +88,7 @@ def _placed(request: GraphRequest, effort: int) -> GraphPlan | Infeasible:
         *stays,
         *said,
         *graph_wording.copies(request, stages),
-        graph_wording.method(request, exact=exact),
+        *(() if stays else (graph_wording.method(request, exact=exact),)),
     )
     return GraphPlan(stages, figures.latency_s, figures.rate_per_s, why)
 
@@ -114,6 +116,8 @@ def _infeasible(board: Board, found: Placement, *, exact: bool) -> Infeasible:
     if extra:
         return Infeasible(graph_wording.lacking(extra, exact=exact), sum(size for _, size in extra))
     missing = sorted(play(board, found.places).missing)
+    if not missing:
+        return Infeasible(graph_wording.too_many(len(found.places), board.request.most_stages))
     return Infeasible(graph_wording.unlinked([(board.name(a), board.name(b)) for a, b in missing]))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from planner.cost.graph_evaluator import Board, Place, Played, play
-from planner.solvers.graph_candidates import Atoms, Placement, overflow, valued
+from planner.solvers.graph_candidates import Atoms, Placement, lacks, valued
 from planner.solvers.graph_starts import starts
 from planner.solvers.seeded_random import Draws
 
@@ -35,7 +35,7 @@ class _Point:
     uncut: frozenset[int]
     places: Sequence[Place]
     played: Played
-    lacks: tuple[int, int]  # bytes that do not fit, links that are missing
+    lacks: tuple[int, int]
     energy: float
 
 
@@ -171,7 +171,7 @@ class Search:
             busy = [*played.peers_ps, *played.links_ps.values()]
             mean = math.sqrt(sum(float(each) * each for each in busy) / len(board.names))
             energy = played.period_ps + STRETCH * mean
-        return _Point(where, uncut, places, played, (overflow(board, places), len(played.missing)), energy)
+        return _Point(where, uncut, places, played, lacks(board, places, len(played.missing)), energy)
 
     def _loads(self, where: Sequence[int], places: Sequence[Place]) -> Played:
         """Busy times alone, which need no schedule."""

@@ -28,6 +28,7 @@ GOOD = GraphRequest(chain(2), (peer("a"), peer("b")), links("ab"))
         ({"peers": (peer("a", free=-1),)}, "peer a: expected free_bytes from 0"),
         ({"links": (Link("a", "b", 0.1, 0.0),)}, "link a -> b: expected bytes_per_s > 0"),
         ({"links": (Link("a", "b", 0.1, 1e-9),)}, "link a -> b: expected seconds from 0"),
+        ({"most_stages": 0}, "expected most_stages of at least 1"),
         ({"standbys": 8}, "expected 0 to 7 standbys"),
         ({"keep": (GraphStage(0, 1, "a"),)}, "keep: expected stages that cover 2 units, got 1"),
         ({"keep": (GraphStage(0, 3, "a"),)}, "keep: expected a stage from unit 0 on, got 0-3"),

@@ -184,6 +184,15 @@ def test_what_is_missing_is_told(change: dict[str, object], reason: str, missing
     assert found.missing_bytes == missing
 
 
+def test_a_plan_has_no_more_stages_than_fit_an_entry() -> None:
+    request = two_towers()
+    assert len(planned(request).stages) == 3
+    assert runs(planned(replace(request, most_stages=2)).stages) == [(0, 7, "a")]
+    assert place(replace(request, most_stages=1, peers=(peer("a", 400), peer("b", 400)))) == Infeasible(
+        "no memory would help: it needs at most 2 stages, and 1 are the most"
+    )
+
+
 def test_components_go_to_the_peers_they_prefer() -> None:
     request = replace(two_towers(size=10_000_000), prefer={"t1": "b"})
     found = planned(request)
