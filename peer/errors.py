@@ -50,6 +50,7 @@ PeerError
     ├── BindFailed           an address to bind to that this machine does not have
     ├── SignalingFault       an SDP or candidate that cannot be used
     ├── ConnectFailed        no connection within the time limit
+    │   └── NoRelay          ... nor will there be: this peer connects by a relay only, and the mesh has none
     ├── ConnectionLost       it was open, and is not any more
     └── BackpressureExceeded the sender queued more than its bound
 """
@@ -303,6 +304,10 @@ class SignalingFault(TransportError):
 
 class ConnectFailed(TransportError):
     """No connection came about within the time limit."""
+
+
+class NoRelay(ConnectFailed):
+    """This peer connects by a relay only, and the mesh has none."""
 
 
 class ConnectionLost(TransportError):

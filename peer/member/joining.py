@@ -21,7 +21,7 @@ from typing import Final
 
 from peer.coordination.coordinator import check_cuts
 from peer.coordination.plan_forecast import Foresight
-from peer.errors import BadCommand, CannotServe, ConnectFailed, NotAdmitted, PeerError
+from peer.errors import BadCommand, CannotServe, ConnectFailed, NoRelay, NotAdmitted, PeerError
 from peer.member.mesh_entry import (
     STATE_WAIT_S,
     asking_in,
@@ -173,7 +173,7 @@ def _parts(
     make = choose_engine(options.transport, options.relay_only)
     disturbance = options.disturbance
     if options.relay_only and not any(url.startswith("turn") for s in client.ice_servers for url in s.urls):
-        raise ConnectFailed(
+        raise NoRelay(
             "this mesh has no relay: ask its founder for one (shoal serve --turn), or join without --relay-only"
         )
 

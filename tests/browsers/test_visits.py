@@ -255,16 +255,21 @@ async def test_links_that_lead_nowhere_say_so(driver: Driver, harness: Path, mod
         gone = InviteLink(mesh.link.server, mesh.link.mesh, os.urandom(32)).url()
         async with serve(ServerOptions(web_app=harness)) as empty:
             cases = (
-                (url[:-1] + ("A" if url[-1] != "A" else "B"), "WrongLink", "copy it again"),
-                (gone, "UnknownInvite", ""),
-                (url.replace(mesh.link.server, empty.url), "UnknownInvite", ""),
-                (url.replace(mesh.link.server, "http://127.0.0.1:9"), "ServerUnreachable", "shoal serve"),
+                (url[:-1] + ("A" if url[-1] != "A" else "B"), "out", "WrongLink", "copy it again"),
+                (gone, "out", "UnknownInvite", ""),
+                (url.replace(mesh.link.server, empty.url), "out", "UnknownInvite", ""),
+                (
+                    url.replace(mesh.link.server, "http://127.0.0.1:9"),
+                    "waiting",
+                    "ServerUnreachable",
+                    "shoal serve",
+                ),
             )
-            for link, name, text in cases:
+            for link, state, name, text in cases:
                 tab = await made.tab(empty.url if empty.url in link else mesh.link.server)
                 async with asyncio.timeout(soon(CLEAR_WITHIN_S)):
                     status = await tab.join(link, lends=False)
-                assert status["state"] == "out"
+                assert status["state"] == state
                 assert status["error"].startswith(name), status["error"]
                 assert text in status["error"]
         tab = await made.tab(mesh.link.server)
@@ -304,10 +309,12 @@ async def test_without_signaling_a_running_mesh_answers_and_later_tabs_join(
             assert len(answer["tokens"]) == 8
             async with asyncio.timeout(soon(CLEAR_WITHIN_S)):
                 status = await other.join(link, lends=False)
+            assert status["state"] == "waiting"
             assert status["error"].startswith("ServerUnreachable")
             await relay.start()
             status = await later.join(link, lends=False)
             assert status["state"] == "in", status
             answer = await later.run(f"shoal.complete({PROMPT!r}, 8)")
             assert len(answer["tokens"]) == 8
+            await other.until("s.state === 'in'")  # it went on trying
         await made.close()

@@ -385,6 +385,17 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     'Its founder has not been there for 8 seconds. Ask whoever sent the link whether the mesh still runs, then try again.',
     'retry',
   ),
+  waiting: scene({
+    phase: {
+      kind: 'waiting',
+      trouble: {
+        title: 'The server of this link does not answer',
+        text: 'No signaling server answers at https://mesh.example.org: check the link, and that `shoal serve` runs there.',
+        remedy: 'retry',
+      },
+      leftS: 8,
+    },
+  }),
   'no-relay': out(
     'This mesh has no relay',
     'Ask its founder for one (shoal serve --turn), or join without “Only through the relay”.',

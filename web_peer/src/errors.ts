@@ -22,6 +22,7 @@
  * │   ├── AnswerFailed         an answer broke off, and why
  * │   │   └── MeshFull         ... because all sessions that the mesh promised are in use
  * │   ├── CannotServe          this peer cannot load or run what the plan gave it
+ * │   │   └── NotNow           ... because others, or this machine, were too slow: later it may
  * │   └── DeviceLost           the GPU device is gone: nothing that runs on it answers any more
  * ├── StateUnusable            what this browser keeps for this peer cannot be read or written any more
  * │   ├── LogInUse             another tab uses the same log
@@ -39,6 +40,7 @@
  * └── TransportError           the way to another peer
  *     ├── SignalingFault       an SDP or candidate that cannot be used
  *     ├── ConnectFailed        no connection within the time limit
+ *     │   └── NoRelay          ... nor will there be: this peer connects by a relay only, and the mesh has none
  *     ├── ConnectionLost       it was open, and is not any more
  *     └── BackpressureExceeded the sender queued more than its bound
  *
@@ -128,7 +130,10 @@ export class MeshFull extends AnswerFailed {
   override readonly name = 'MeshFull';
 }
 export class CannotServe extends MeshError {
-  override readonly name = 'CannotServe';
+  override readonly name: string = 'CannotServe';
+}
+export class NotNow extends CannotServe {
+  override readonly name = 'NotNow';
 }
 export class DeviceLost extends MeshError {
   override readonly name = 'DeviceLost';
@@ -194,7 +199,10 @@ export class SignalingFault extends TransportError {
   override readonly name = 'SignalingFault';
 }
 export class ConnectFailed extends TransportError {
-  override readonly name = 'ConnectFailed';
+  override readonly name: string = 'ConnectFailed';
+}
+export class NoRelay extends ConnectFailed {
+  override readonly name = 'NoRelay';
 }
 export class ConnectionLost extends TransportError {
   override readonly name = 'ConnectionLost';

@@ -11,7 +11,7 @@ import { PieceCache } from '../model/piece_cache';
 import { Caches } from '../stage/kv_transfer_service';
 import { RtcEngine } from '../transport/engines/browser';
 import { coordinates, enter, TRY_S } from './mesh_entry';
-import { ConnectFailed, NotAdmitted, textOf } from '../errors';
+import { NoRelay, NotAdmitted, textOf } from '../errors';
 import { Fetcher, HttpStore, type PieceSource } from '../model/fetcher';
 import { makeRoomForFronts } from '../stage/prefix_budget';
 import type { KeptIdentity } from '../storage/peer_keys';
@@ -92,7 +92,7 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
   });
   if (options.relayOnly === true && !client.iceServers.some(isRelay)) {
     client.close();
-    throw new ConnectFailed(
+    throw new NoRelay(
       'this mesh has no relay: ask its founder for one (shoal serve --turn), or join without “Only through the relay”',
     );
   }

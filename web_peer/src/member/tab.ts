@@ -1,6 +1,6 @@
 /*
- * Decides what this tab is: the one of its profile that lends, or a viewer that asks until the first one closes; and
- * when it pauses lending (hidden, frozen, offline, battery low). Edge.
+ * Decides what this tab is: the one of its profile that lends, or a viewer that asks until the first one closes; when
+ * it pauses lending (hidden, frozen, offline, battery low); and when it tries again to come in. Edge.
  *
  * One tab of a profile computes for this server's meshes at a time, by a Web Lock that the browser frees with the tab.
  */
@@ -9,6 +9,7 @@ import type { PieceCache } from '../model/piece_cache';
 import { MeshError, NotAdmitted, textOf } from '../errors';
 import { type KeptIdentity, keptIdentity, viewerIdentity } from '../storage/peer_keys';
 import { join, type JoinOptions, type Times } from './joining';
+import { passes, retryPauseMs } from './join_retry';
 import type { Manifest } from '../planner/manifest';
 import type { MeshMember } from './mesh_member';
 import { type JoinPhase, phaseOf } from './progress';
@@ -27,6 +28,7 @@ const TAKE_OVER_LOOK_MS = 500;
 export type TabState =
   | { readonly kind: 'joining' }
   | { readonly kind: 'in'; readonly mesh: MeshMember }
+  | { readonly kind: 'waiting'; readonly error: unknown; readonly untilMs: number } // to try again, by performance.now
   | { readonly kind: 'out'; readonly error: unknown; readonly left: boolean };
 
 /** What the person chose, and how this browser computes. */
@@ -56,6 +58,7 @@ export class Tab {
   private options: TabOptions;
   private readonly events: TabEvents;
   private readonly closed = new AbortController();
+  private hurry: (() => void) | null = null; // ends the pause before the next try
   private freeLock: (() => void) | null = null;
   private reasons: ReadonlySet<string> = new Set(); // why lending pauses, in words
   private pausing: Promise<void> = Promise.resolve();
@@ -71,14 +74,15 @@ export class Tab {
     return this.state.kind === 'in' ? this.state.mesh : null;
   }
 
-  /** Comes in; `state` says how it went. Never raises. */
+  /** Comes in, or ends where trying again is of no use; `state` says how it goes. Never raises. */
   async start(): Promise<void> {
     this.watchSurroundings();
     await this.enter();
   }
 
-  /** Tries once more after it went wrong. */
+  /** Tries again after it ended, or at once where it waits. */
   async retry(): Promise<void> {
+    this.hurry?.();
     if (this.state.kind === 'out') await this.enter();
   }
 
@@ -101,6 +105,7 @@ export class Tab {
   async leave(): Promise<void> {
     const { mesh } = this;
     this.become({ kind: 'out', error: null, left: true });
+    this.hurry?.();
     await mesh?.leave('left');
     this.release();
   }
@@ -117,14 +122,42 @@ export class Tab {
   // --- coming in
 
   private async enter(): Promise<void> {
-    this.become({ kind: 'joining' });
-    const mine = this.options.lends && (await this.takeLock());
-    this.viewer = this.options.lends && !mine;
-    await this.comeIn(mine);
-    if (this.viewer) void this.takeOver();
+    for (let failed = 1; ; failed += 1) {
+      this.phase = phaseOf('connect');
+      this.become({ kind: 'joining' });
+      const mine = this.options.lends && (await this.takeLock());
+      this.viewer = this.options.lends && !mine;
+      const error = await this.comeIn(mine);
+      if (error === null) break;
+      if (!passes(error)) {
+        this.become({ kind: 'out', error, left: false });
+        break;
+      }
+      const pauseMs = retryPauseMs(failed);
+      this.become({ kind: 'waiting', error, untilMs: performance.now() + pauseMs });
+      await this.pauseFor(pauseMs);
+      if (this.gone()) break;
+    }
+    if (this.viewer && this.state.kind === 'in') void this.takeOver();
   }
 
-  private async comeIn(mine: boolean): Promise<void> {
+  /** Until `ms` are over, a person or the network wishes it at once, or the tab ends. */
+  private pauseFor(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const end = (): void => {
+        clearTimeout(timer);
+        this.closed.signal.removeEventListener('abort', end);
+        this.hurry = null;
+        resolve();
+      };
+      const timer = setTimeout(end, ms);
+      this.closed.signal.addEventListener('abort', end);
+      this.hurry = end;
+    });
+  }
+
+  /** Why it failed; null: it is in, or was meant to end meanwhile. */
+  private async comeIn(mine: boolean): Promise<unknown> {
     const { name, cache, memoryBytes, measure, lends, patience, relayOnly = false } = this.options;
     const identity = (mesh: string): Promise<KeptIdentity> =>
       // One key, one tab: whoever only asks has another one, or it would put the tab that lends out.
@@ -157,9 +190,10 @@ export class Tab {
       else if (mesh.ended === null) this.become({ kind: 'in', mesh });
       else this.become({ kind: 'out', error: new MeshError(mesh.ended), left: false });
       this.settle();
+      return null;
     } catch (error) {
       this.release();
-      if (!this.gone()) this.become({ kind: 'out', error, left: false });
+      return this.gone() ? null : error;
     }
   }
 
@@ -222,7 +256,7 @@ export class Tab {
     await mesh.leave('another role');
     this.viewer = false;
     this.events.notice('the other tab is gone: this one lends now');
-    await this.comeIn(true);
+    await this.enter();
   }
 
   // --- when lending pauses
@@ -243,6 +277,7 @@ export class Tab {
     document.addEventListener('resume', () => this.because(FROZEN, false), options);
     window.addEventListener('offline', () => this.because(OFFLINE, true), options);
     window.addEventListener('online', () => this.because(OFFLINE, false), options);
+    window.addEventListener('online', () => this.hurry?.(), options);
     if (!navigator.onLine) this.because(OFFLINE, true);
     window.addEventListener('pagehide', () => this.close(), options);
     void this.watchBattery(signal);

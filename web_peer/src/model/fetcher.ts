@@ -4,7 +4,7 @@
  */
 
 import { type PieceCache, sha256 } from './piece_cache';
-import { CannotServe } from '../errors';
+import { CannotServe, NotNow, textOf } from '../errors';
 import {
   type BlobRef,
   decodeManifest,
@@ -62,7 +62,7 @@ export class Fetcher {
     this.settings = settings;
   }
 
-  /** The manifest of `model`, kept or fetched; its hash is the id. Raises CannotServe. */
+  /** The manifest of `model`, kept or fetched; its hash is the id. Raises CannotServe, or NotNow. */
   async manifest(model: string, signal: AbortSignal): Promise<Manifest> {
     const kept = await this.cache.manifest(model);
     if (kept !== null && (await sha256(kept)) === model) return decodeManifest(kept);
@@ -76,7 +76,7 @@ export class Fetcher {
     return decodeManifest(bytes);
   }
 
-  /** Every blob of `refs`, whole, by hash. Raises CannotServe when no source has a piece. */
+  /** Every blob of `refs`, whole, by hash. Raises NotNow when no source gives a piece, CannotServe for wrong ones. */
   async blobs(
     refs: readonly BlobRef[],
     signal: AbortSignal,
@@ -118,6 +118,7 @@ export class Fetcher {
   private async fromSources(ref: BlobRef, index: number, signal: AbortSignal): Promise<Bytes> {
     const hash = ref.pieces[index] ?? '';
     let trouble = 'nobody has it';
+    let isWrong = false;
     for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
       if (attempt > 0) await pause(FIRST_PAUSE_MS * 2 ** attempt, signal);
       for (const source of this.inTurn()) {
@@ -130,15 +131,16 @@ export class Fetcher {
           this.banned.add(source.name);
           this.settings.wrongPiece(source.name);
           trouble = `${source.name} gave other bytes than were asked for`;
+          isWrong = true;
         } catch (error) {
           signal.throwIfAborted();
-          trouble = `${source.name}: ${error instanceof Error ? error.message : String(error)}`;
+          trouble = `${source.name}: ${textOf(error)}`;
+          isWrong = false;
         }
       }
     }
-    throw new CannotServe(
-      `cannot fetch piece ${index} of ${ref.sha256.slice(0, 12)}: ${trouble}; is the mesh still up?`,
-    );
+    const text = `cannot fetch piece ${index} of ${ref.sha256.slice(0, 12)}: ${trouble}; is the mesh still up?`;
+    throw isWrong ? new CannotServe(text) : new NotNow(text);
   }
 
   /** The sources in order of preference; those but the last take turns, so that peers share the work. */
@@ -174,9 +176,15 @@ export class HttpStore implements PieceSource {
   }
 
   async manifest(model: string, signal: AbortSignal): Promise<Bytes> {
-    const response = await fetch(`${this.base}/models/${model}/manifest.json`, { signal });
+    const response = await fetch(`${this.base}/models/${model}/manifest.json`, { signal }).catch(
+      (error: unknown) => {
+        signal.throwIfAborted();
+        throw new NotNow(`${this.name} does not answer: ${textOf(error)}`);
+      },
+    );
     if (!response.ok) {
-      throw new CannotServe(`the server has no model ${model.slice(0, 12)}: it answered ${response.status}`);
+      const text = `the server has no model ${model.slice(0, 12)}: it answered ${response.status}`;
+      throw response.status >= 500 ? new NotNow(text) : new CannotServe(text);
     }
     return bounded(response, MAX_MANIFEST_BYTES);
   }

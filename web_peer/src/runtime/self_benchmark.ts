@@ -3,7 +3,7 @@
  * Each candidate runs in a worker of its own. Edge.
  */
 
-import { CannotServe } from '../errors';
+import { CannotServe, NotNow } from '../errors';
 import type { Manifest, UnitKind } from '../planner/manifest';
 import type { KindTimes, UnitTimes } from './unit_benchmark';
 import type { FromMeasurer, ToMeasurer } from './benchmark_worker';
@@ -50,6 +50,7 @@ export async function measure(manifest: Manifest, signal: AbortSignal): Promise<
   if (found.gpu) candidates.push({ provider: 'webgpu', threads: 1 });
   let best: Times | null = null;
   const troubles: string[] = [];
+  let isLate = false;
   for (const { provider, threads } of candidates) {
     signal.throwIfAborted();
     try {
@@ -57,10 +58,14 @@ export async function measure(manifest: Manifest, signal: AbortSignal): Promise<
       if (best === null || blockNs(times) < blockNs(best)) best = times;
     } catch (error) {
       signal.throwIfAborted();
+      if (error instanceof NotNow) isLate = true;
       troubles.push(`${provider}: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
-  if (best === null) throw new CannotServe(`this browser cannot compute: ${troubles.join('; ')}`);
+  if (best === null) {
+    const text = `this browser cannot compute: ${troubles.join('; ')}`;
+    throw isLate ? new NotNow(text) : new CannotServe(text);
+  }
   return best;
 }
 
@@ -115,7 +120,7 @@ function blockNs(times: Times): number {
 
 function answerOf(worker: Worker, order: ToMeasurer, limit: AbortSignal): Promise<FromMeasurer> {
   return new Promise((resolve, reject) => {
-    const stop = (): void => reject(new CannotServe('measuring took too long'));
+    const stop = (): void => reject(new NotNow('measuring took too long'));
     limit.addEventListener('abort', stop, { once: true });
     worker.onerror = (event) => reject(new CannotServe(event.message || 'the worker did not start'));
     worker.onmessage = ({ data }: MessageEvent<FromMeasurer>) => {

@@ -138,7 +138,8 @@ function status(): Status {
   const plan = state?.plan ?? null;
   return {
     state: tab?.state.kind ?? 'none',
-    error: tab?.state.kind === 'out' ? `${nameOf(tab.state.error)}: ${textOf(tab.state.error)}` : '',
+    error:
+      tab !== null && 'error' in tab.state ? `${nameOf(tab.state.error)}: ${textOf(tab.state.error)}` : '',
     phase: tab?.phase.step ?? '',
     lending: mesh?.lending.state.kind ?? '',
     viewer: tab?.viewer ?? false,
@@ -247,7 +248,9 @@ window.shoal = {
       notice: (text) => notices.push(text),
     });
     const name = navigator.userAgent.includes('Firefox') ? 'Firefox' : 'Chromium';
-    tab = new Tab(
+    let fail: () => void = () => undefined;
+    const failed = new Promise<void>((resolve) => (fail = resolve));
+    const made = new Tab(
       link,
       {
         name,
@@ -258,9 +261,15 @@ window.shoal = {
         hiddenGraceMs: 200,
         patience: HASTY,
       },
-      { changed: () => undefined, notice: (text) => notices.push(text) },
+      {
+        changed: () => {
+          if (made.state.kind === 'waiting') fail();
+        },
+        notice: (text) => notices.push(text),
+      },
     );
-    await tab.start();
+    tab = made;
+    await Promise.race([made.start(), failed]); // where it failed for now, it goes on trying
     return status();
   },
   status,

@@ -12,7 +12,7 @@ import { AskName, isGettingReady, JoiningCard, JoiningSteps } from '../join/join
 import { switchLooks } from '../kit/theme';
 import { MeshPicture } from '../mesh/mesh_picture';
 import { MyPart } from '../mesh/my_part';
-import { NoLink, Outside } from '../join/outside';
+import { NoLink, Outside, Waiting } from '../join/outside';
 import { People } from '../mesh/member_list';
 import { PlanSheet } from '../plan/plan_sheet';
 import { RoundButton } from '../kit/round_button';
@@ -89,6 +89,7 @@ export function App({ view }: { view: View }) {
       {phase.kind === 'no-link' && <NoLink view={view} trouble={phase.trouble} />}
       {phase.kind === 'asking' && <AskName view={view} />}
       {phase.kind === 'joining' && <JoiningCard view={view} />}
+      {phase.kind === 'waiting' && <Waiting view={view} trouble={phase.trouble} leftS={phase.leftS} />}
       {phase.kind === 'out' && <Outside view={view} trouble={phase.trouble} />}
       {inMesh && <Inside view={view} tab={tab.value} open={(name) => (sheet.value = name)} />}
       {inMesh && (

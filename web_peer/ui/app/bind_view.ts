@@ -36,7 +36,7 @@ import type { Report } from '../mesh/reports';
 import { allDone, began, firstSteps, progressed } from '../join/join_steps';
 import { AskChoices } from '../conversation/ask_choices';
 import { Talks } from '../conversation/conversations';
-import { LEFT, phaseAfter, STOPPED } from './error_texts';
+import { faultOf, LEFT, phaseAfter, STOPPED, troubleOf } from './error_texts';
 import { ownReport, Watching } from '../mesh/report_polling';
 import type {
   Activity,
@@ -307,9 +307,10 @@ export class Bound {
   private setRelayOnly(only: boolean): void {
     this.relayOnly.value = only;
     keepRelayOnly(only);
-    if (this.tab?.state.kind === 'joining') this.stopJoining(STOPPED);
-    else if (this.tab?.state.kind === 'out') {
-      this.tab.close();
+    const kind = this.tab?.state.kind;
+    if (kind === 'joining' || kind === 'waiting') this.stopJoining(STOPPED);
+    else if (kind === 'out') {
+      this.tab?.close();
       this.tab = null; // whoever joins again joins so
     }
   }
@@ -322,7 +323,7 @@ export class Bound {
 
   private async leave(): Promise<void> {
     const { tab } = this;
-    if (tab?.state.kind === 'joining') {
+    if (tab?.state.kind === 'joining' || tab?.state.kind === 'waiting') {
       this.stopJoining(LEFT);
       return;
     }
@@ -365,8 +366,10 @@ export class Bound {
     if (tab === null) return;
     batch(() => {
       const { mesh } = tab;
-      this.step(tab.phase, mesh);
-      this.phase.value = this.phaseNow(tab);
+      if (tab.state.kind !== 'waiting') this.step(tab.phase, mesh);
+      else if (this.phase.value.kind !== 'waiting') this.steps.value = firstSteps();
+      const phase = this.phaseNow(tab);
+      if (JSON.stringify(phase) !== JSON.stringify(this.phase.value)) this.phase.value = phase;
       this.standing.value = [...standingNotices(tab), ...this.recovery.notices(mesh)];
       this.mine.value = this.myPart(mesh);
       if (mesh !== null) this.choices.follow(mesh.samplingDefaults);
@@ -383,16 +386,15 @@ export class Bound {
     const { state } = tab;
     switch (state.kind) {
       case 'joining':
-        // A tab that changes its role is still in the mesh for whoever looks at it.
-        return this.phase.value.kind === 'in' ? this.phase.value : { kind: 'joining' };
+        return whileJoining(this.phase.value, tab.phase.step);
+      case 'waiting': {
+        const leftS = Math.max(1, Math.ceil((state.untilMs - performance.now()) / 1000));
+        return { kind: 'waiting', trouble: troubleOf(faultOf(state.error)), leftS };
+      }
       case 'in':
         return { kind: 'in' };
       case 'out':
-        if (state.left) return { kind: 'out', trouble: LEFT };
-        return phaseAfter({
-          name: state.error instanceof Error ? state.error.name : '',
-          text: textOf(state.error),
-        });
+        return state.left ? { kind: 'out', trouble: LEFT } : phaseAfter(faultOf(state.error));
     }
   }
 
@@ -474,6 +476,7 @@ export class Bound {
   /** What nobody announces: steps of others' answers that ran here, delays, who has been gone long enough. */
   private lookAround(): void {
     const mesh = this.tab?.mesh ?? null;
+    if (this.tab?.state.kind === 'waiting') this.look(); // its seconds pass
     if (mesh === null) return;
     this.watching.look(mesh, performance.now());
     const ran = mesh.stage.core.stepsRun;
@@ -551,6 +554,21 @@ const NOBODY = {
   lost: false,
   unreached: new Set<string>(),
 };
+
+/** The phase of a tab that joins at `step`, after the phase `before`. */
+function whileJoining(before: Phase, step: JoinPhase['step']): Phase {
+  switch (before.kind) {
+    case 'in': // a tab that changes its role is still in the mesh for whoever looks at it
+      return before;
+    case 'waiting': // another try that fails like the last one changes nothing on the page
+      return step === 'connect' ? { ...before, leftS: 0 } : { kind: 'joining' };
+    case 'no-link':
+    case 'asking':
+    case 'joining':
+    case 'out':
+      return { kind: 'joining' };
+  }
+}
 
 const tenths = (value: number): number => Math.round(value * 10) / 10;
 

@@ -1,5 +1,6 @@
 /* What a person reads, and can do, when this tab could not come in or is no longer in. Pure. */
 
+import { textOf } from '../../src/errors';
 import { readable } from '../mesh/members_view';
 import type { Phase, Trouble } from './view';
 
@@ -9,7 +10,11 @@ export interface Fault {
   readonly text: string;
 }
 
-const NO_RELAY = 'this mesh has no relay'; // as src/member/joining.ts says it
+/** What is known of anything that was thrown. */
+export function faultOf(error: unknown): Fault {
+  return { name: error instanceof Error ? error.name : '', text: textOf(error) };
+}
+
 const NO_NAMES: ReadonlyMap<string, string> = new Map();
 
 const TITLES: Readonly<Record<string, Pick<Trouble, 'title' | 'remedy'>>> = {
@@ -23,6 +28,7 @@ const TITLES: Readonly<Record<string, Pick<Trouble, 'title' | 'remedy'>>> = {
   VersionMismatch: { title: 'This page is of another version than the mesh', remedy: 'reload' },
   UnknownMessage: { title: 'This page is of another version than the mesh', remedy: 'reload' },
   ServerUnreachable: { title: 'The server of this link does not answer', remedy: 'retry' },
+  NoRelay: { title: 'This mesh has no relay', remedy: 'retry' },
   ConnectFailed: { title: 'Nobody answers in this mesh', remedy: 'retry' },
   ConnectionLost: { title: 'The connection broke', remedy: 'retry' },
   NotAdmitted: { title: 'The mesh did not take this tab in', remedy: 'retry' },
@@ -30,6 +36,8 @@ const TITLES: Readonly<Record<string, Pick<Trouble, 'title' | 'remedy'>>> = {
   RoomFull: { title: 'This mesh is full', remedy: 'retry' },
   TooFast: { title: 'Too many tries at once', remedy: 'retry' },
   TooManyJoins: { title: 'Too many tries at once', remedy: 'retry' },
+  Stopping: { title: 'The server of this link is ending', remedy: 'retry' },
+  NotNow: { title: 'That took too long', remedy: 'retry' },
   NoWebCrypto: { title: 'This address is not secure enough', remedy: 'link' },
 };
 
@@ -41,12 +49,9 @@ export function phaseAfter(fault: Fault): Phase {
 
 /** A fault as a title, a text, and what a person can do about it. */
 export function troubleOf(fault: Fault): Trouble {
-  if (fault.text.includes(NO_RELAY)) {
-    const text = readable(fault.text.replace(`${NO_RELAY}: `, ''), NO_NAMES, 0);
-    return { title: 'This mesh has no relay', text, remedy: 'retry' };
-  }
-  const text = readable(fault.text, NO_NAMES, 0);
   const known = TITLES[fault.name] ?? byText(fault.text);
+  const isSaid = fault.text.toLowerCase().startsWith(`${known.title.toLowerCase()}: `); // not twice
+  const text = readable(isSaid ? fault.text.slice(known.title.length + 2) : fault.text, NO_NAMES, 0);
   return { ...known, text: text === '' ? 'Try again; if it stays so, ask whoever sent the link.' : text };
 }
 

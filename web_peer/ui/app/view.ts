@@ -39,6 +39,7 @@ export type Phase =
   | { readonly kind: 'asking' } // what the person is called, before the first visit
   | { readonly kind: 'joining' }
   | { readonly kind: 'in' }
+  | { readonly kind: 'waiting'; readonly trouble: Trouble; readonly leftS: number } // to try again; 0: it tries now
   | { readonly kind: 'out'; readonly trouble: Trouble }; // gone, refused, or left
 
 /** A line above the conversation while something is not as it should be. */
@@ -272,7 +273,7 @@ export interface PinEnds {
 export interface Actions {
   open(link: string): void;
   join(name: string): void; // under that name; "": under that of the browser
-  retry(): void; // join again with the same link
+  retry(): void; // join again with the same link, now
   setPinEnds(on: boolean): void; // for conversations that begin from now on
   setRelayOnly(only: boolean): void; // joining under way stops: it may have told an address already
   ask(text: string, toPeople: boolean): void;

@@ -1,4 +1,4 @@
-/* The page while this tab is in no mesh: no link, a wrong one, a mesh that is gone, or after leaving. */
+/* The page while this tab is in no mesh: no link, a wrong one, one that does not answer yet, or after leaving. */
 
 import { useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
@@ -7,6 +7,7 @@ import { Mark } from '../kit/icons';
 import { JoinOptions } from './join_options';
 import { RelaySwitch } from './relay_switch';
 import type { Trouble, View } from '../app/view';
+import { secondsText } from '../kit/formatting';
 
 function OpenLink({ view, label }: { view: View; label: string }) {
   const text = useSignal('');
@@ -75,6 +76,25 @@ export function NoLink({ view, trouble }: { view: View; trouble: Trouble | null 
         No link? Ask someone whose mesh is running, or start one with Python: <code>shoal serve</code>.
       </p>
       <JoinOptions view={view} />
+    </main>
+  );
+}
+
+/** The page of a tab that could not come in yet and tries again by itself: why, and when. */
+export function Waiting({ view, trouble, leftS }: { view: View; trouble: Trouble; leftS: number }) {
+  return (
+    <main class="card" aria-label="Waiting to join">
+      <TroubleText trouble={trouble} />
+      <p class="hint">{leftS > 0 ? `Tries again in ${secondsText(leftS)}.` : 'Trying again…'}</p>
+      <div class="buttons">
+        <button type="button" class="primary" onClick={() => view.actions.retry()}>
+          Try now
+        </button>
+        <button type="button" class="secondary" onClick={() => view.actions.leave()}>
+          Stop trying
+        </button>
+      </div>
+      <RelaySwitch view={view} />
     </main>
   );
 }

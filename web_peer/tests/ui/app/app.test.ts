@@ -341,7 +341,7 @@ describe('troubles', () => {
 
   it('a mesh without a relay is said to be one, not one in which nobody answers', () => {
     const text = 'this mesh has no relay: ask its founder for one, or join without “Only through the relay”';
-    expect(phaseAfter({ name: 'ConnectFailed', text })).toMatchObject({
+    expect(phaseAfter({ name: 'NoRelay', text })).toMatchObject({
       trouble: {
         title: 'This mesh has no relay',
         text: 'Ask its founder for one, or join without “Only through the relay”.',

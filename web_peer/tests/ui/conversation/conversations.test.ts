@@ -87,7 +87,10 @@ function seat({ me = 'ann', pins = false, choices = new AskChoices() } = {}): Se
     tell: (text: string) => expect.unreachable(text),
   } satisfies Surroundings;
   const talks = new Talks(around);
-  const known = { ...mesh, text: { encodeChat: () => [1, 2, 3] } };
+  // As long as what is said.
+  const chat = (messages: readonly { readonly content: string }[]): Promise<number[]> =>
+    Promise.resolve(messages.flatMap(({ content }) => Array.from(content, () => 1)));
+  const known = { ...mesh, prompts: { chat }, text: { encodeChat: () => [1, 2, 3] } };
   talks.follow(known as unknown as MeshMember);
   const heard = async (): Promise<readonly string[]> => {
     await vi.advanceTimersByTimeAsync(1000);
@@ -184,6 +187,42 @@ describe('a conversation that begins', () => {
     expect(talks.talk.value).toMatchObject({ title: 'kept', readers: 'mesh' });
     expect(await heard()).toContain('ConversationStarted');
     expect(talks.list.value.filter(({ title }) => title === 'kept')).toHaveLength(2);
+  });
+});
+
+describe('the context that a conversation uses', () => {
+  const file = (...messages: readonly string[]): string =>
+    JSON.stringify({
+      ...{ format: 'shoal conversation 1', title: 'kept', system: '' },
+      messages: messages.map((text) => ({ form: text.startsWith('so') ? 'answer' : 'to-model', text })),
+    });
+
+  it.each([
+    [['why', 'so'], 3],
+    [['why', 'so', 'and how', 'so long'], 12],
+    [[], 0],
+  ] as const)('by %j is what the model reads with the last question', async (messages, tokens) => {
+    const { talks, heard } = seat();
+    talks.imported(file(...messages));
+    talks.look();
+    await heard();
+    talks.look();
+    expect(talks.talk.value.usedTokens).toBe(tokens);
+    talks.show('');
+    expect(talks.talk.value.usedTokens).toBe(0);
+  });
+});
+
+describe('a conversation as a page to share', () => {
+  it('says what is shown, under the instructions that hold', () => {
+    const { talks } = seat();
+    talks.imported(FILE);
+    const page = talks.exported('page');
+    expect(page).toContain('<h1>kept</h1>');
+    expect(page).toContain('<p class="said">a secret</p>');
+    expect(page).not.toContain('<blockquote');
+    talks.setSettings({ ...DEFAULT_SETTINGS, instructions: 'Be short.' });
+    expect(talks.exported('page')).toContain('<blockquote class="said">Be short.</blockquote>');
   });
 });
 
