@@ -43,6 +43,7 @@ from signaling.messages import decode_client, encode
 from signaling.metrics import CONTENT_TYPE, Metrics
 from signaling.planning import Planning, add_planning_route
 from signaling.presence import NONCE_BYTES
+from signaling.reachable_host import local_host, reachable_host
 from signaling.room import (
     Broke,
     Closed,
@@ -97,7 +98,8 @@ class ServerOptions:
 class RunningServer:
     """A server that listens."""
 
-    url: str  # http(s)://host:port, for links on this machine
+    url: str  # http(s)://host:port, by which others reach it where they can
+    local_url: str  # by which this machine does, also when its addresses change
     host: str
     port: int
 
@@ -383,9 +385,12 @@ async def serve(
         except OSError as error:
             raise _cannot_listen(options, error) from error
         host, port = runner.addresses[0][:2]
-        shown = f"[{host}]" if ":" in host else host
         scheme = "https" if context is not None else "http"
-        yield RunningServer(f"{scheme}://{shown}:{port}", host, port)
+        url, local_url = (
+            f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
+            for name in (reachable_host(host), local_host(host))
+        )
+        yield RunningServer(url, local_url, host, port)
     finally:
         await runner.cleanup()
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from ipaddress import ip_address
 from pathlib import Path
 
 import segno
@@ -105,11 +103,7 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
             tls=tls_of(args),
         ),
         meet=server_address(args.signaling) if args.signaling is not None else None,
-        public_url=public_address(
-            args.public_url, args.host, args.port, "https" if args.cert is not None else "http"
-        )
-        if args.signaling is None or args.public_url is not None
-        else None,
+        public_url=server_address(args.public_url) if args.public_url is not None else None,
         invite_expires_s=args.expires,
         invite_uses=args.uses,
         invite_role=Role(args.role),
@@ -132,27 +126,6 @@ def tls_of(args: argparse.Namespace) -> Tls | None:
     if (args.cert is None) != (args.key is None):
         raise BadCertificate("HTTPS takes both: --cert FILE with the certificate and --key FILE with its key")
     return None if args.cert is None else Tls(args.cert, args.key)
-
-
-def public_address(public_url: str | None, host: str, port: int, scheme: str = "http") -> str | None:
-    """How links name this server; None: by the address it listens on. A server on every address is named by one."""
-    if public_url is not None:
-        return server_address(public_url)
-    try:
-        everywhere = ip_address(host).is_unspecified
-    except ValueError:  # a name
-        return None
-    return server_address(f"{scheme}://{_own_address()}:{port}") if everywhere and port else None
-
-
-def _own_address() -> str:
-    """The address by which others of the network reach this machine. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # an address of documentation: only the route to it is looked up
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
 
 
 def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding:

@@ -237,10 +237,12 @@ async def found(
     async with AsyncExitStack() as stack:
         if founding.meet is None:
             planning = plan_bytes if foresight is None else foresight.plan_bytes
-            url = (await stack.enter_async_context(serve(founding.server, store, planning))).url
-            report(Phase(f"listening on {url}", 0, 0))
+            server = await stack.enter_async_context(serve(founding.server, store, planning))
+            report(Phase(f"listening on {server.url}", 0, 0))
+            url, address = server.local_url, founding.public_url or server.url
         else:
             url = founding.meet
+            address = founding.public_url or url
         credentials = Credentials.founder(mesh_key, own.identity, options.name)
         tls = founding.server.tls
         settings = ClientSettings(tls=own_certificate(tls) if tls is not None else None)
@@ -260,7 +262,7 @@ async def found(
                 await _register_kept(client, founding.kept, mesh_key)
                 lends = options.memory_bytes > 0
                 if await _begins(mesh) or not await _come_back(mesh, options, lends):
-                    await _promise(mesh, founding, founding.public_url or url)
+                    await _promise(mesh, founding, address)
                     await mesh.view.ask_leader(JOIN, asking_in(mesh, options, lends))
                 await _owned_by(mesh, founding.owners)
                 times: UnitTimes | None = None
@@ -269,7 +271,6 @@ async def found(
                     measure = partial(measure_here, store, context=founding.mesh.context)
                     times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
                     mesh.lend(options, fetcher, Journal())
-                address = founding.public_url or url
                 if founding.shown is not None:
                     mesh.show(founding.shown.link(address))
                 else:

@@ -50,7 +50,6 @@ import type {
   Trouble,
   View,
 } from './view';
-import { textOf } from '../../src/errors';
 import { nowS } from '../../src/transport/ticker';
 
 const LOOK_MS = 200; // how often what nobody announces is looked at: steps that ran, delays
