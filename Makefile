@@ -46,7 +46,7 @@ $(STAMP): pyproject.toml
 			exit 1; \
 		fi; \
 	}
-	@echo "making $(VENV) with $$($(PYTHON) --version); the first time this takes a minute or two"
+	@echo "making $(VENV) with $$($(PYTHON) --version); the first time this takes two or three minutes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(RUN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'
 	@touch $(STAMP)

@@ -60,6 +60,7 @@ export const PURE = [
   'src/coordination/voter_policy',
   'src/errors',
   'src/limits',
+  'src/member/join_retry',
   'src/member/page_options',
   'src/member/rate_meter',
   'src/model/chat_template',

@@ -125,6 +125,7 @@ const view: View = {
   settings,
   modelSettings: signal(MODEL_SETTINGS),
   link: signal(LINK),
+  isInvited: name === 'asking-invited',
   lastLink: name === 'no-link' ? LINK : '',
   relayOnly,
   pinEnds,

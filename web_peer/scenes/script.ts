@@ -371,6 +371,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     },
   }),
   asking: scene({ phase: { kind: 'asking' } }),
+  'asking-invited': scene({ phase: { kind: 'asking' } }),
   connecting: scene({
     phase: { kind: 'joining' },
     steps: [

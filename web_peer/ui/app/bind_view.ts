@@ -151,6 +151,7 @@ export class Bound {
       settings: talks.settings,
       modelSettings: this.choices.model,
       link: this.link,
+      isInvited: device.entry !== null,
       lastLink: keptLink(),
       relayOnly: this.relayOnly,
       pinEnds: this.pinEnds,

@@ -441,6 +441,7 @@ export interface View {
   readonly pinEnds: ReadonlySignal<PinEnds>;
   readonly relayOnly: ReadonlySignal<boolean>; // whether this tab joins through the mesh's relay only
   readonly link: ReadonlySignal<string>; // the invite this tab came with; "" none
+  readonly isInvited: boolean; // the link leads into a conversation
   readonly lastLink: string; // of the mesh that this browser was in before; "" none
   readonly actions: Actions;
 }

@@ -3,8 +3,9 @@
 import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
-import { isAnswering, isPrivate } from './conversation_view';
+import { isAnswering } from './conversation_view';
 import { Icon } from '../kit/icons';
+import { isPrivate } from '../kit/readers';
 import type { Audience, View } from '../app/view';
 
 const MOST_ROWS_PX = 168;

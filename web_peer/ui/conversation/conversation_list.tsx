@@ -4,9 +4,9 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 
 import { ContextMeter } from './context_meter';
-import { isPrivate, readersText } from './conversation_view';
 import { Icon } from '../kit/icons';
 import { Disc, Discs } from '../kit/avatar';
+import { isPrivate, readersText } from '../kit/readers';
 import { RoundButton } from '../kit/round_button';
 import type { TalkLine, View } from '../app/view';
 

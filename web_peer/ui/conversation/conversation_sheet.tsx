@@ -3,12 +3,13 @@
 import { useSignal } from '@preact/signals';
 import { useRef } from 'preact/hooks';
 
-import { isPrivate, readersText, titleOf } from './conversation_view';
+import { titleOf } from './conversation_view';
 import { removeText } from './conversation_list';
 import { Dialog } from '../kit/dialog';
-import { EntrySection } from '../join/invite_section';
+import { CopySection, EntrySection } from '../join/invite_section';
 import { Icon } from '../kit/icons';
 import { Disc } from '../kit/avatar';
+import { isPrivate, readersText } from '../kit/readers';
 import type { Person, Role, View } from '../app/view';
 
 const ROLES: Readonly<Record<Role, string>> = {
@@ -90,27 +91,7 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
         <Icon name={own ? 'lock' : 'people'} />
         <span>{readersText(readers)}</span>
       </p>
-      {own && (
-        <section class="entry" aria-label="Share a copy">
-          <h3>Share a copy</h3>
-          <p class="hint">This one stays private; the copy goes to the mesh, where everyone can read it.</p>
-          <div class="buttons">
-            {(['invited', 'mesh'] as const).map((audience) => (
-              <button
-                key={audience}
-                type="button"
-                class="secondary"
-                onClick={() => {
-                  view.actions.shareCopy(audience);
-                  close();
-                }}
-              >
-                {audience === 'invited' ? 'With invited people' : 'With everyone'}
-              </button>
-            ))}
-          </div>
-        </section>
-      )}
+      {own && <CopySection view={view} copied={close} />}
       {!own && (
         <label class="field">
           <span>Your name</span>
@@ -147,51 +128,54 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
           </button>
         </div>
       )}
-      <div class="buttons">
-        <button
-          type="button"
-          class="secondary"
-          onClick={() => save(view.actions.exported('markdown'), `${name}.md`, 'text/markdown')}
-        >
-          <Icon name="save" />
-          <span>Markdown</span>
-        </button>
-        <button
-          type="button"
-          class="secondary"
-          title="A read-only web page in one file, to send or put on a site"
-          onClick={() => save(view.actions.exported('page'), `${name}.html`, 'text/html')}
-        >
-          <Icon name="save" />
-          <span>Web page</span>
-        </button>
-        <button
-          type="button"
-          class="secondary"
-          onClick={() => save(view.actions.exported('json'), `${name}.json`, 'application/json')}
-        >
-          <Icon name="save" />
-          <span>JSON</span>
-        </button>
-        <button type="button" class="secondary" onClick={() => file.current?.click()}>
-          <Icon name="bring" />
-          <span>Import…</span>
-        </button>
-        <input
-          ref={file}
-          type="file"
-          accept="application/json,.json"
-          hidden
-          aria-label="Import a conversation from a JSON file"
-          onChange={(event) => {
-            const chosen = event.currentTarget.files?.[0];
-            void chosen?.text().then((text) => {
-              view.actions.imported(text);
-              close();
-            });
-          }}
-        />
-      </div>
+      <section class="entry" aria-label="Export and import">
+        <h3>Export and import</h3>
+        <div class="buttons">
+          <button
+            type="button"
+            class="secondary"
+            onClick={() => save(view.actions.exported('markdown'), `${name}.md`, 'text/markdown')}
+          >
+            <Icon name="save" />
+            <span>Markdown</span>
+          </button>
+          <button
+            type="button"
+            class="secondary"
+            title="A read-only web page in one file, to send or put on a site"
+            onClick={() => save(view.actions.exported('page'), `${name}.html`, 'text/html')}
+          >
+            <Icon name="save" />
+            <span>Web page</span>
+          </button>
+          <button
+            type="button"
+            class="secondary"
+            onClick={() => save(view.actions.exported('json'), `${name}.json`, 'application/json')}
+          >
+            <Icon name="save" />
+            <span>JSON</span>
+          </button>
+          <button type="button" class="secondary" onClick={() => file.current?.click()}>
+            <Icon name="bring" />
+            <span>Import…</span>
+          </button>
+          <input
+            ref={file}
+            type="file"
+            accept="application/json,.json"
+            hidden
+            aria-label="Import a conversation from a JSON file"
+            onChange={(event) => {
+              const chosen = event.currentTarget.files?.[0];
+              void chosen?.text().then((text) => {
+                view.actions.imported(text);
+                close();
+              });
+            }}
+          />
+        </div>
+      </section>
       {mayRule && id !== '' && !sure.value && (
         <div class="buttons">
           <button type="button" class="quiet" onClick={() => (sure.value = true)}>

@@ -1,15 +1,56 @@
 /*
  * Who comes into the open conversation: links for members and viewers, which of them hold, whether others may come,
- * too.
+ * too; and how a private one becomes one for others.
  */
 
 import { useSignal } from '@preact/signals';
 import { useRef } from 'preact/hooks';
 
 import { CopyButton } from '../kit/copy_button';
+import { isPrivate } from '../kit/readers';
 import type { Offered, View } from '../app/view';
 
 const GIVES = { member: 'Invite to write', viewer: 'Read-only link' } as const;
+
+/** Whether this person can bring others into the open conversation, or into a copy of it. */
+export function mayInvite({ talk }: View): boolean {
+  const { id, readers, mayRule } = talk.value;
+  return id !== '' && (isPrivate(readers) || mayRule);
+}
+
+/** The way of others into the open conversation; of a private one, into a copy. `copied`: it is made. */
+export function InviteSection({ view, copied }: { view: View; copied: () => void }) {
+  return isPrivate(view.talk.value.readers) ? (
+    <CopySection view={view} copied={copied} />
+  ) : (
+    <EntrySection view={view} />
+  );
+}
+
+/** The part of the sheets that makes a copy of a private conversation for others. */
+export function CopySection({ view, copied }: { view: View; copied: () => void }) {
+  return (
+    <section class="entry" aria-label="Share a copy">
+      <h3>Share a copy</h3>
+      <p class="hint">This one stays private; the copy goes to the mesh, where everyone can read it.</p>
+      <div class="buttons">
+        {(['invited', 'mesh'] as const).map((audience) => (
+          <button
+            key={audience}
+            type="button"
+            class="secondary"
+            onClick={() => {
+              view.actions.shareCopy(audience);
+              copied();
+            }}
+          >
+            {audience === 'invited' ? 'With invited people' : 'With everyone'}
+          </button>
+        ))}
+      </div>
+    </section>
+  );
+}
 
 /** The part of the conversation sheet that makes links and takes them back. */
 export function EntrySection({ view }: { view: View }) {

@@ -73,7 +73,15 @@ export function JoiningSteps({ view }: { view: View }) {
   );
 }
 
-const LENDS = 'This tab lends some memory and compute, and everyone here can ask the model.';
+/** What comes of joining by this link. */
+function Joins({ view }: { view: View }) {
+  return (
+    <p>
+      This tab lends some memory and compute, and everyone here can ask the model.
+      {view.isInvited && ' Your link leads into a conversation, too.'}
+    </p>
+  );
+}
 
 /** Asks what this person is called, before the first visit to a mesh. */
 export function AskName({ view }: { view: View }) {
@@ -83,7 +91,7 @@ export function AskName({ view }: { view: View }) {
   return (
     <main class="card" aria-label="Join the mesh">
       <h1>Join the mesh</h1>
-      <p>{LENDS}</p>
+      <Joins view={view} />
       <form
         class="open"
         onSubmit={(event) => {
@@ -117,7 +125,7 @@ export function JoiningCard({ view }: { view: View }) {
   return (
     <main class="card" aria-label="Joining">
       <h1>Joining the mesh</h1>
-      <p>{LENDS}</p>
+      <Joins view={view} />
       <JoiningSteps view={view} />
       <JoinOptions view={view} />
       <div class="buttons">

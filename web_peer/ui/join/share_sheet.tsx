@@ -1,11 +1,11 @@
-/* The sheet that invites others: the link, and the same as a QR code for a phone's camera. */
+/* The sheet that invites others: into the open conversation, and to the mesh, by link or by QR code. */
 
-import { useMemo } from 'preact/hooks';
+import { useMemo, useRef } from 'preact/hooks';
 import { encode } from 'uqr';
 
 import { CopyButton } from '../kit/copy_button';
 import { Dialog } from '../kit/dialog';
-import { EntrySection } from './invite_section';
+import { InviteSection, mayInvite } from './invite_section';
 import { Icon } from '../kit/icons';
 import { Privacy } from './privacy';
 import type { View } from '../app/view';
@@ -33,10 +33,17 @@ function QrCode({ text }: { text: string }) {
 /** The sheet with the link of the mesh. */
 export function ShareSheet({ view, close }: { view: View; close: () => void }) {
   const link = view.link.value;
-  const { id, mayRule } = view.talk.value;
+  const invites = mayInvite(view);
+  const way = useRef<HTMLDivElement>(null);
   const canShare = typeof navigator.share === 'function';
   return (
     <Dialog title="Invite someone" close={close}>
+      {invites && (
+        <div ref={way} tabIndex={-1}>
+          <InviteSection view={view} copied={() => way.current?.focus()} />
+        </div>
+      )}
+      {invites && <h3>Invite to the mesh</h3>}
       <p>Whoever opens this link joins the mesh and can ask the model. Send it only to people you trust.</p>
       <QrCode text={link} />
       <label class="field">
@@ -70,7 +77,11 @@ export function ShareSheet({ view, close }: { view: View; close: () => void }) {
           </button>
         )}
       </div>
-      {id !== '' && mayRule && <EntrySection view={view} />}
+      {view.talk.value.id === '' && (
+        <p class="hint">
+          To invite into a conversation, begin it first: choose “Invited people” and write a message.
+        </p>
+      )}
       <Privacy />
       <p class="hint">
         A machine without a browser joins with <code>shoal join 'LINK'</code>.

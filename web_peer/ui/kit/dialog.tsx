@@ -37,14 +37,14 @@ export function Dialog({ title, close, wide = false, children }: Props) {
       }}
     >
       <div class="sheet-body">
-        <header>
+        <div class="sheet-head">
           <h2 tabIndex={-1} autofocus>
             {title}
           </h2>
           <button type="button" class="quiet round" aria-label="Close" onClick={close}>
             <Icon name="close" />
           </button>
-        </header>
+        </div>
         {children}
       </div>
     </dialog>

@@ -83,6 +83,7 @@ function Peer({ place, units, lit }: { place: Place; units: number; lit: boolean
     <g
       class={`peer is-${member.status}${member.you ? ' is-you' : ''}${lit ? ' is-lit' : ''}`}
       style={{ transform: `translate(${place.x}px, ${place.y}px)` }}
+      aria-hidden="true"
     >
       <title>{`${member.name}: ${memberText(member, units)}`}</title>
       <circle class="halo" r={radius + 5} />

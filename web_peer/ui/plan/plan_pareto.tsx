@@ -1,6 +1,7 @@
 /* Plans side by side: to the left is faster for one answer, upwards more for all. */
 
 import type { ChoiceView, PlanView } from '../app/view';
+import { HeadingNote } from '../kit/heading_note';
 import { bytesText, rateText } from '../kit/formatting';
 
 const TICKS = 5; // about
@@ -46,7 +47,7 @@ export function Front({ choices, comparedBy }: Pick<PlanView, 'choices' | 'compa
   return (
     <section>
       <h3>
-        Other plans <span class="hint">{hint}</span>
+        Other plans<HeadingNote>{hint}</HeadingNote>
       </h3>
       <div class="front" aria-hidden="true">
         <span class="axis-up">tokens a second, all conversations</span>

@@ -3,6 +3,7 @@
 import { useEffect } from 'preact/hooks';
 
 import { Dialog } from '../kit/dialog';
+import { HeadingNote } from '../kit/heading_note';
 import { Front } from './plan_pareto';
 import { PlanWish } from './plan_goal_form';
 import type { HopView, LossView, MemoryView, PlanView, StageView, View } from '../app/view';
@@ -157,7 +158,7 @@ function Chain({ plan }: { plan: PlanView }) {
   return (
     <section>
       <h3>
-        Who computes what <span class="hint">time per token</span>
+        Who computes what<HeadingNote>time per token</HeadingNote>
       </h3>
       <ol class="chain">
         {plan.stages.map((stage, at) => {
@@ -198,7 +199,7 @@ function OneToken({ plan }: { plan: PlanView }) {
   return (
     <section>
       <h3>
-        One token in time <span class="hint">{msText(wholeMs)}, as each peer measured itself</span>
+        One token in time<HeadingNote>{msText(wholeMs)}, as each peer measured itself</HeadingNote>
       </h3>
       <Bar parts={parts} whole={wholeMs} />
       <ul class="key">
@@ -221,7 +222,7 @@ function Memory({ of }: { of: readonly MemoryView[] }) {
   return (
     <section>
       <h3>
-        Memory <span class="hint">lent and planned</span>
+        Memory<HeadingNote>lent and planned</HeadingNote>
       </h3>
       <ul class="memory">
         {of.map((one) => {
@@ -249,13 +250,15 @@ function Memory({ of }: { of: readonly MemoryView[] }) {
               <span class="said-of">
                 {planned}
                 {now}
-                <span class="visually-hidden">
-                  :{' '}
-                  {parts
-                    .filter(({ size }) => size > 0)
-                    .map(({ what }) => what)
-                    .join(', ')}
-                </span>
+                {used > 0 && (
+                  <span class="visually-hidden">
+                    :{' '}
+                    {parts
+                      .filter(({ size }) => size > 0)
+                      .map(({ what }) => what)
+                      .join(', ')}
+                  </span>
+                )}
               </span>
             </li>
           );
@@ -289,8 +292,8 @@ function Losses({ plan }: { plan: PlanView }) {
   return (
     <section>
       <h3>
-        If a peer left{' '}
-        <span class="hint">time per token afterwards; the line is now, {msText(plan.nowMs)}</span>
+        If a peer left
+        <HeadingNote>time per token afterwards; the line is now, {msText(plan.nowMs)}</HeadingNote>
       </h3>
       <ul class="losses">
         {plan.losses.map((loss) => (
