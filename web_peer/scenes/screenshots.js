@@ -19,8 +19,10 @@ const SCENES = [
     'no-link',
     'wrong-link',
     'asking',
+    'asking-invited',
     'connecting',
     'gone',
+    'waiting',
     'no-relay',
     'older',
     'left',
@@ -54,6 +56,7 @@ const SCENES = [
   ],
   ...[
     'answered+share',
+    'own-words+share',
     'answered+settings',
     'answered+help',
     'together+people',
