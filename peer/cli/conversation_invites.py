@@ -17,6 +17,7 @@ from signaling.keys import SEED_BYTES, to_text
 
 SHORT_KEY = slice(2, 10)  # of a public key, behind its tag: enough to tell invites apart
 ENTRIES = {"open": False, "invited": True}
+WHO_COMES = {True: "only who is invited comes in", False: "everybody in the mesh may come in"}
 GIVEN: tuple[Given, ...] = ("member", "viewer")
 
 
@@ -46,8 +47,7 @@ def listed(talk: Conversation) -> list[str]:
         f"{key[SHORT_KEY]}  {offer.role}, by {name_of(offer.by, called)}"
         for key, offer in talk.entry.offers.items()
     ]
-    who = "only who is invited comes in" if talk.entry.by_invite else "everybody in the mesh may come in"
-    return [*lines, who]
+    return [*lines, WHO_COMES[talk.entry.by_invite]]
 
 
 async def withdraw(mesh: MeshMember, conversation: str, talk: Conversation, short: str) -> None:
@@ -59,12 +59,13 @@ async def withdraw(mesh: MeshMember, conversation: str, talk: Conversation, shor
     await mesh.propose(EntryWithdrawn(conversation, found[0]))
 
 
-async def choose_entry(mesh: MeshMember, conversation: str, talk: Conversation, word: str) -> None:
-    """Who may come in from now on. Raises BadCommand or another MeshError."""
+async def choose_entry(mesh: MeshMember, conversation: str, talk: Conversation, word: str) -> str:
+    """Who may come in from now on, which it returns in words. Raises BadCommand or another MeshError."""
     if word not in ENTRIES:
         raise BadCommand(f"expected {' or '.join(ENTRIES)}, got {word!r:.20}")
     if talk.entry.by_invite is not ENTRIES[word]:
         await mesh.propose(EntryChosen(conversation, ENTRIES[word]))
+    return WHO_COMES[ENTRIES[word]]
 
 
 def come_in(mesh: MeshMember, talking: Talking, link: EntryLink, own: Self) -> None:

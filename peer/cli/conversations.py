@@ -313,8 +313,9 @@ class Room:
                     say(line)
             case "withdraw":
                 await conversation_invites.withdraw(self.mesh, conversation, talk, typed.text)
+                say("that link leads in nobody any more")
             case "entry":
-                await conversation_invites.choose_entry(self.mesh, conversation, talk, typed.text)
+                say(await conversation_invites.choose_entry(self.mesh, conversation, talk, typed.text))
             case "kick":
                 who = peer_named(talk, typed.text)
                 if who is None or who == talking.me:

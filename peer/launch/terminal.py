@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,7 +55,16 @@ def say(text: str) -> None:
     if json_lines.chosen:
         json_lines.tell("info", plain_lines(text))
         return
-    err.print(plain_lines(text), markup=False, soft_wrap=not err.is_terminal)
+    lines = plain_lines(text)
+    err.print(_between_words(lines, err.width) if err.is_terminal else lines, markup=False, soft_wrap=True)
+
+
+def _between_words(text: str, width: int) -> str:
+    """Lines of at most `width` characters where words allow that: a link in two pieces leads nowhere."""
+    return "\n".join(
+        textwrap.fill(line, width, replace_whitespace=False, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
 
 
 _lines: Final = ProgressLines(say, time.monotonic)
