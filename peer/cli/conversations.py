@@ -229,7 +229,8 @@ class Room:
             parts.append(f"answering {called.get(answer.author, '?')}: {text}")
         own = [each for each in waiting(talk) if each.author == self.talking.me]
         if own:
-            parts.append(f"your question waits for {len(waits_for(talk, own[0]))}")
+            before = len(waits_for(talk, own[0]))
+            parts.append(f"your question waits for {before}" if before else "your question is next")
         if self.mesh.view.leader is None:
             parts.append("nobody coordinates now: what you say is said later")
         writing = [called[peer] for peer in self.talking.typing(self.open) if peer in called]

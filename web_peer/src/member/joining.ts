@@ -85,9 +85,13 @@ export async function join(link: string, options: JoinOptions, events: MeshEvent
         void parts?.links.hangUp(peer, 'the invite this peer came with was withdrawn');
     },
     membership: (grant) => own.keep(grant),
-    state: (_, why) => {
+    state: (state, why) => {
       if (why?.code === 'InviteRevoked' || why?.code === 'Replaced') mesh?.end(why.message);
-      else if (mesh !== null) events.changed();
+      else if (mesh !== null) {
+        if (state === 'joined')
+          mesh.lending.fetchAgain().catch((error: unknown) => events.notice(textOf(error)));
+        events.changed();
+      }
     },
   });
   if (options.relayOnly === true && !client.iceServers.some(isRelay)) {

@@ -194,7 +194,11 @@ export class Lending {
   async reportAgain(): Promise<void> {
     await this.tellStanding();
     this.holding?.forgetReport();
-    // What could not be fetched while the mesh was away may be there again.
+    await this.fetchAgain();
+  }
+
+  /** What could not be fetched while the mesh, or its server, was away may be there again. */
+  async fetchAgain(): Promise<void> {
     if (this.standing.kind === 'paused' && this.standing.why === this.couldNot) await this.resume();
   }
 
@@ -317,7 +321,6 @@ export class Lending {
 
   private cannotLend(text: string): void {
     this.couldNot = text;
-    this.events.notice(text);
     void this.pause(text).catch(() => undefined);
   }
 

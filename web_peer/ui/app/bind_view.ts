@@ -638,7 +638,7 @@ function standingNotices(tab: Tab): readonly Notice[] {
       (lending?.facts().runs.length ?? 0) > 0
         ? 'serves on only while nobody else can'
         : 'lends nothing for now';
-    note('paused', 'calm', `This tab ${how}: ${standing.why}.`);
+    note('paused', 'calm', `This tab ${how}: ${standing.why.replace(/[.?!]$/, '')}.`);
   }
   return notices;
 }

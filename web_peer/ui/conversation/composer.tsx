@@ -191,7 +191,7 @@ function readsText(takesPart: boolean, mayEnter: boolean, people: View['talk']['
 
 function placeholder(answers: boolean, toPeople: boolean): string {
   if (toPeople) return 'Write to the people here';
-  return answers ? 'Ask the mesh' : 'Write your question; it can be sent when the mesh is ready';
+  return answers ? 'Ask the mesh' : 'Write now, send later';
 }
 
 function ownersText(people: View['talk']['value']['people']): string {

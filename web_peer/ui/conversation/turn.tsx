@@ -31,11 +31,17 @@ function AnswerText({ turn }: { turn: Turn }) {
   );
 }
 
-function factsText(facts: AnswerFacts): string {
-  const tokens = facts.tokens === 1 ? '1 token' : `${facts.tokens} tokens`;
-  const rate = facts.tokensPerS > 0 ? ` · ${rateText(facts.tokensPerS)}` : '';
-  const first = facts.firstTokenS > 0 ? ` · first after ${facts.firstTokenS.toFixed(1)} s` : '';
-  return `${tokens}${rate}${first}${facts.route.length > 0 ? ` · ${facts.route.join(' → ')}` : ''}`;
+/** How an answer came about, in a line; "" where nothing is known. */
+export function factsText(facts: AnswerFacts): string {
+  const { tokens, tokensPerS, firstTokenS, route } = facts;
+  return [
+    tokens === 0 ? '' : tokens === 1 ? '1 token' : `${tokens} tokens`, // 0: of an answer that was brought in
+    tokensPerS > 0 ? rateText(tokensPerS) : '',
+    firstTokenS > 0 ? `first after ${firstTokenS.toFixed(1)} s` : '',
+    route.join(' → '),
+  ]
+    .filter((fact) => fact !== '')
+    .join(' · ');
 }
 
 function Act({ icon, label, act }: { icon: IconName; label: string; act: () => void }) {

@@ -1,0 +1,60 @@
+/* A tab that could not fetch its part lends again once the mesh, or its server, is back; one that was paused does not. */
+
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+
+import { Lending } from '../../src/member/lending';
+import { Progress } from '../../src/member/progress';
+import type { PeerParts } from '../../src/member/peer_parts';
+
+const NOT_FETCHED = 'cannot fetch piece 0 of 4b1b63f4d157: Failed to fetch; is the mesh still up?';
+
+/** What the tests reach into: units that are held, and their failure to load. */
+interface Inside {
+  holding: object;
+  cannotLend(text: string): void;
+}
+
+/** A tab that lends, and the names of what it asked the leader for. */
+function lends(): { readonly lending: Lending; readonly asked: string[] } {
+  const asked: string[] = [];
+  const view = {
+    askLeader: ({ method }: { readonly method: string }) => {
+      asked.push(method);
+      return Promise.resolve({});
+    },
+  };
+  const core = { stepsRun: 0, leave: () => [], comeBack: () => undefined };
+  const stage = { core, units: null, perform: () => undefined, idle: () => Promise.resolve() };
+  const over = new AbortController();
+  const events = { changed: () => undefined, notice: () => undefined };
+  const parts = { view, stage } as unknown as PeerParts;
+  const lending = new Lending(parts, new Progress(() => undefined), over.signal, events);
+  (lending as unknown as Inside).holding = {
+    ...{ isLeaving: false, leave: () => undefined, comeBack: () => undefined, look: () => undefined },
+  };
+  return { lending, asked };
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+});
+afterEach(() => {
+  vi.useRealTimers();
+});
+
+it('what could not be fetched is tried again', async () => {
+  const { lending, asked } = lends();
+  (lending as unknown as Inside).cannotLend(NOT_FETCHED);
+  await vi.advanceTimersByTimeAsync(0);
+  expect(lending.state).toEqual({ kind: 'paused', why: NOT_FETCHED, serves: false });
+  expect(asked).toEqual(['paused']);
+  await lending.fetchAgain();
+  expect(lending.state).toEqual({ kind: 'lending' });
+});
+
+it('what a person paused stays paused', async () => {
+  const { lending } = lends();
+  await lending.pause('paused by hand');
+  await lending.fetchAgain();
+  expect(lending.state).toMatchObject({ kind: 'paused', why: 'paused by hand' });
+});
