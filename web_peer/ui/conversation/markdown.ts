@@ -14,7 +14,10 @@ const TAGS = [
   ...['p', 'br', 'hr', 'h3', 'h4', 'h5', 'h6', 'blockquote', 'ul', 'ol', 'li', 'strong', 'em', 's'],
   ...['code', 'pre', 'a', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'div', 'span', 'button'],
 ];
-const ATTRIBUTES = ['href', 'class', 'start', 'rel', 'target', 'type', 'title', 'tabindex'];
+const SAFE_ATTRIBUTES = [
+  ...['class', 'start', 'rel', 'target', 'type', 'title', 'tabindex', 'role', 'aria-label'],
+];
+const ATTRIBUTES = ['href', ...SAFE_ATTRIBUTES]; // only href leads anywhere
 const SAFE_LINK = /^(?:https?:\/\/|mailto:)/i;
 const TURNING = /[\u202A-\u202E\u2066-\u2069]/g; // embeddings, overrides, isolates
 const LANGUAGE = /^[\w+#.-]{1,24}$/;
@@ -40,7 +43,7 @@ const code: Rule = (tokens, at) => {
   return (
     `<div class="code"><div class="code-bar"><span>${shown}</span>` +
     `<button type="button" class="copy-code">Copy code</button></div>` +
-    `<pre tabindex="0"><code>${escapeHtml(token?.content ?? '')}</code></pre></div>\n`
+    `<pre tabindex="0" role="group" aria-label="Code"><code>${escapeHtml(token?.content ?? '')}</code></pre></div>\n`
   );
 };
 const aligned: Rule = (tokens, at) => {
@@ -56,7 +59,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   code_block: code,
   th_open: aligned,
   td_open: aligned,
-  table_open: () => '<div class="table" tabindex="0"><table>\n',
+  table_open: () => '<div class="table" tabindex="0" role="group" aria-label="Table"><table>\n',
   table_close: () => '</table></div>\n',
   image: (tokens, at) => {
     const token = tokens[at];
@@ -81,7 +84,7 @@ function purified(html: string): string {
     ALLOWED_URI_REGEXP: SAFE_LINK,
     ALLOW_DATA_ATTR: false,
     ALLOW_ARIA_ATTR: false,
-    ADD_URI_SAFE_ATTR: ['class', 'rel', 'start', 'tabindex', 'target', 'title', 'type'], // only href leads anywhere
+    ADD_URI_SAFE_ATTR: SAFE_ATTRIBUTES,
   });
 }
 

@@ -20,7 +20,18 @@ const ELEMENTS = new Set(
     ' ',
   ),
 );
-const ATTRIBUTES = new Set(['href', 'class', 'start', 'rel', 'target', 'type', 'title', 'tabindex']);
+const ATTRIBUTES = new Set([
+  'href',
+  'class',
+  'start',
+  'rel',
+  'target',
+  'type',
+  'title',
+  'tabindex',
+  'role',
+  'aria-label',
+]);
 
 /** Fails when anything in `box` could run, load, or lead somewhere by itself. */
 function expectHarmless(box: HTMLElement): void {
@@ -28,6 +39,8 @@ function expectHarmless(box: HTMLElement): void {
     expect(ELEMENTS, element.outerHTML).toContain(element.tagName);
     for (const { name, value } of element.attributes) {
       expect(ATTRIBUTES, element.outerHTML).toContain(name);
+      if (name === 'role') expect(value).toBe('group');
+      if (name === 'aria-label') expect(value).toMatch(/^(?:Code|Table)$/);
       if (name === 'href') expect(value).toMatch(/^(?:https?:\/\/|mailto:)/i);
       if (name === 'class') expect(value).toMatch(/^(?:code|code-bar|copy-code|image|table|right|center)$/);
     }
