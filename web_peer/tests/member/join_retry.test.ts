@@ -17,7 +17,7 @@ import {
 import { passes, retryPauseMs } from '../../src/member/join_retry';
 import { fromWire, signalingError } from '../../src/signaling/errors';
 
-it.each([
+const CASES: readonly (readonly [error: unknown, isPassing: boolean])[] = [
   [signalingError('ServerUnreachable', ''), true],
   [signalingError('Stopping', ''), true],
   [fromWire('TooManyJoins', ''), true],
@@ -43,7 +43,9 @@ it.each([
   [new MeshError('the founder closed the mesh'), false],
   [new TypeError('a defect'), false],
   ['thrown text', false],
-])('%s passes by itself: %s', (error, isPassing) => expect(passes(error)).toBe(isPassing));
+];
+
+it.each(CASES)('%s passes by itself: %s', (error, isPassing) => expect(passes(error)).toBe(isPassing));
 
 it('waits twice as long after each failure, at most 30 s', () => {
   expect([1, 2, 3, 4, 5, 6, 7, 5000].map(retryPauseMs)).toEqual([

@@ -98,7 +98,13 @@ it.each([
 
 it.each([
   ['leaves', (tab: Tab): Promise<void> => tab.leave()],
-  ['is closed', (tab: Tab): void => tab.close()],
+  [
+    'is closed',
+    (tab: Tab): Promise<void> => {
+      tab.close();
+      return Promise.resolve();
+    },
+  ],
 ])('tries no more when it %s', async (_, act) => {
   const tab = await started(AWAY, MESH);
   await act(tab);
