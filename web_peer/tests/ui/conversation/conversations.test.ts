@@ -221,7 +221,7 @@ describe('a conversation as a page to share', () => {
     expect(page).toContain('<h1>kept</h1>');
     expect(page).toContain('<p class="said">a secret</p>');
     expect(page).not.toContain('<blockquote');
-    talks.setSettings({ ...DEFAULT_SETTINGS, instructions: 'Be short.' });
+    talks.setSettings({ instructions: 'Be short.' });
     expect(talks.exported('page')).toContain('<blockquote class="said">Be short.</blockquote>');
   });
 });

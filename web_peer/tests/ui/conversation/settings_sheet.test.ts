@@ -8,10 +8,11 @@ import { signal } from '@preact/signals';
 import { h, render } from 'preact';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 
-import { DEFAULT_SETTINGS, keepPresets, keptPresets } from '../../../ui/conversation/saved_choices';
+import { keepPresets, keptPresets, modelSettings } from '../../../ui/conversation/saved_choices';
 import { SettingsSheet } from '../../../ui/conversation/settings_sheet';
 import type { AskSettings, View } from '../../../ui/app/view';
 
+const MODEL = modelSettings({ temperature: 0.7, topP: 0.95, topK: 0, minP: 0, repetitionPenalty: 1.1 });
 const PIRATE = 'Answer as a pirate would.';
 
 beforeEach(() => {
@@ -27,12 +28,11 @@ afterEach(() => render(null, document.body));
 
 /** The sheet with `instructions` set; what it changes stays. */
 function opened(instructions = ''): { readonly settings: { readonly value: AskSettings } } {
-  const settings = signal<AskSettings>({ ...DEFAULT_SETTINGS, instructions });
-  const actions = { setSettings: (next: AskSettings) => (settings.value = next) };
-  render(
-    h(SettingsSheet, { view: { settings, actions } as unknown as View, close: () => undefined }),
-    document.body,
-  );
+  const settings = signal<AskSettings>({ ...MODEL, instructions });
+  const change = (next: Partial<AskSettings>): AskSettings =>
+    (settings.value = { ...settings.value, ...next });
+  const view = { settings, modelSettings: signal(MODEL), actions: { setSettings: change } };
+  render(h(SettingsSheet, { view: view as unknown as View, close: () => undefined }), document.body);
   return { settings };
 }
 
