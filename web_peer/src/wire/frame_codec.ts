@@ -83,6 +83,7 @@ export function encode(frame: Frame): Uint8Array {
     case 'PROBE':
     case 'BUNDLE':
     case 'PIECE':
+    case 'RUN_VALUE':
       payload = frame.body;
       break;
     case 'TOKEN':
