@@ -58,6 +58,7 @@ class LeaderWatch:
         self._view.on_role(self.look)
         self._view.subscribe(self.look)
         self._links.on_connected(lambda _: self.look())
+        self.missing(0)  # notes who leads now: nothing may change until that one is lost
 
     def try_now(self) -> None:
         """Looks for a lost leader at once instead of after the next pause."""

@@ -87,3 +87,20 @@ async def test_models_that_are_offered_are_listed_and_take_no_chat() -> None:
             async with http.get(f"{base}/v1/models/ocr") as answer:
                 assert await answer.json() == offered
             assert await status(http, "/v1/models/other") == 404
+
+
+async def test_who_is_lost_is_said_by_name_though_nothing_changed_since_this_peer_joined() -> None:
+    async with town() as here:
+        leader = await here.found("a")
+        asker = await here.join("q", compute=False)
+        async with asked(here, "a", "q"):
+            await here.until(lambda: asker.view.leader == leader.me)
+            asker.watch_leader(nothing)
+            here.freeze("a")
+            await here.until(lambda: asker.view.leader is None)
+            assert asker.links.is_connected("a"), "silence is noticed later than an election"
+            assert "the coordinator (a) is gone: no answer meanwhile" in str(asker.leader_watch.missing(0))
+
+
+async def nothing() -> None:
+    return None

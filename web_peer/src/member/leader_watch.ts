@@ -56,6 +56,7 @@ export class LeaderWatch {
     });
     this.view.subscribe(() => this.look());
     this.links.onConnected(() => this.look());
+    this.missing(0); // notes who leads now: nothing may change until that one is lost
   }
 
   /** Set while nobody coordinates, as far as this peer knows, or while it is left out. */
