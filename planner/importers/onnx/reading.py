@@ -30,6 +30,9 @@ MAX_LOCAL_FUNCTIONS: Final = 4096
 LEAST_OPSET: Final = 11
 NOBODYS_SIZES: Final = ("", "?", "None", "-1")  # what exporters write where they know no size
 
+NOT_PASSED: Final[frozenset[ValueType]] = frozenset(
+    ("bfloat16", "int4", "uint4", "complex64", "complex128")
+)  # onnxruntime computes with some of them, and takes and gives none as arrays
 DTYPES: Final[Mapping[int, ValueType]] = {number: dtype for dtype, number in ELEMENT_TYPES.items()}
 _BITS: Final[Mapping[int, int]] = {
     TensorProto.FLOAT: 32, TensorProto.UINT8: 8, TensorProto.INT8: 8, TensorProto.UINT16: 16, TensorProto.INT16: 16,
@@ -324,6 +327,11 @@ def _input(value: ValueInfoProto, name: str) -> Input:
     if not value.type.HasField("tensor_type") or kind.elem_type not in DTYPES or not kind.HasField("shape"):
         raise UnknownArchitecture(
             f"{name}: input {value.name[:80]!r}: a tensor with a known type and number of axes expected"
+        )
+    if DTYPES[kind.elem_type] in NOT_PASSED:
+        raise UnknownArchitecture(
+            f"{name}: input {value.name[:80]!r}: {DTYPES[kind.elem_type]} cannot be given to onnxruntime: put a Cast "
+            "into the model"
         )
     if not 0 < len(value.name) <= MAX_VALUE_CHARS or len(kind.shape.dim) > MAX_RANK:
         raise CorruptModel(

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from planner.errors import CorruptModel, NoSuchModel
@@ -28,10 +27,9 @@ MOST_ELEMENTS: Final = 1 << 28  # of one input
 FILLS: Final = ("varied", "ones", "zeros")
 
 NUMPY: Final[Mapping[ValueType, Any]] = {
-    "float32": np.float32, "float64": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
-    "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "uint16": np.uint16, "int32": np.int32,
-    "uint32": np.uint32, "int64": np.int64, "uint64": np.uint64, "bool": np.bool_, "string": np.object_,
-    "complex64": np.complex64, "complex128": np.complex128, "int4": ml_dtypes.int4, "uint4": ml_dtypes.uint4,
+    "float32": np.float32, "float64": np.float64, "float16": np.float16, "int8": np.int8, "uint8": np.uint8,
+    "int16": np.int16, "uint16": np.uint16, "int32": np.int32, "uint32": np.uint32, "int64": np.int64,
+    "uint64": np.uint64, "bool": np.bool_, "string": np.object_,
 }  # fmt: skip
 
 
@@ -151,6 +149,6 @@ def _array(each: Input, sizes: Mapping[str, int], fill: str, seed: int) -> Array
     if each.dtype == "bool" or fill == "ones" or "mask" in each.name.lower():
         return np.ones(shape, dtype)
     rng = np.random.default_rng(seed)
-    if np.issubdtype(dtype, np.integer) or each.dtype in ("int4", "uint4"):
+    if np.issubdtype(dtype, np.integer):
         return rng.integers(1, 4, shape).astype(dtype)
     return (rng.standard_normal(shape, np.float32) / 2).astype(dtype)

@@ -16,7 +16,7 @@ from planner.importers.onnx.borders import Group, Part, cut
 from planner.importers.onnx.costs import probes, seen_values, value_bytes, with_ranks
 from planner.importers.onnx.folding import fold
 from planner.importers.onnx.layout import Measured, store_units
-from planner.importers.onnx.reading import read_model
+from planner.importers.onnx.reading import NOT_PASSED, read_model
 from planner.importers.onnx.samples import found_sample, sample_of_file
 from planner.importers.onnx.sessions import NotRun, opened, options, refused, run
 from planner.model.compose import ELEMENT_TYPES
@@ -26,6 +26,7 @@ from planner.model.store import Store
 _ORT_NAMES: Final[dict[str, ValueType]] = {
     f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype, dtype) })": dtype
     for dtype in ELEMENT_TYPES
+    if dtype not in NOT_PASSED
 }
 
 

@@ -180,6 +180,31 @@ def types() -> Made:
     return Made(built(nodes, *ports, {"three": np.array(3, np.float32)}), {"rows": 3}, 3)
 
 
+def narrow() -> Made:
+    """Weights of 4 and 8 bits; values of types that no border lets through, between others."""
+    nodes = [
+        *linear("x", "a", "one"),
+        node("Cast", ["a"], ["b"], to=TensorProto.BFLOAT16),
+        node("Cast", ["b"], ["c"], to=FLOAT),
+        node("Cast", ["c"], ["d"], to=TensorProto.INT4),
+        node("Cast", ["d"], ["e"], to=FLOAT),
+        node("DequantizeLinear", ["q", "s"], ["w"], axis=0),
+        node("MatMul", ["e", "w"], ["f"]),
+        node("QuantizeLinear", ["f", "step", "zero"], ["g"]),
+        node("DequantizeLinear", ["g", "step", "zero"], ["h"]),
+        *linear("h", "y", "two"),
+    ]
+    arrays = linear_weights("one", "two") | {
+        "s": weights(16) + 1, "step": np.array(0.05, np.float32), "zero": np.array(7, np.uint8)
+    }  # fmt: skip
+    ports = [("x", FLOAT, ["rows", 16])], [("y", FLOAT, ["rows", 16])]
+    model = built(nodes, *ports, arrays, opset=21)
+    numbers = np.random.default_rng(0).integers(-8, 8, 256).tolist()
+    model.graph.initializer.append(helper.make_tensor("q", TensorProto.INT4, [16, 16], numbers))
+    model.ir_version = 10
+    return Made(model, {"rows": 3}, 3)
+
+
 def attention() -> Made:
     """Scores of every row with every row: cost grows with the square of a size."""
     nodes = [
@@ -247,7 +272,8 @@ def function() -> Made:
 MADE: Mapping[str, Callable[[], Made]] = {
     each.__name__: each
     for each in (
-        chain, residual, towers, choice, loop, recurrent, shared, types, attention, picture, odd_ports, function,
+        chain, residual, towers, choice, loop, recurrent, shared, types, narrow, attention, picture, odd_ports,
+        function,
     )
 }  # fmt: skip
 

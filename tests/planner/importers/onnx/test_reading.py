@@ -125,6 +125,10 @@ def huge_input(model: ModelProto) -> None:
     model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 1 << 50
 
 
+def brain_float(model: ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.elem_type = TensorProto.BFLOAT16
+
+
 def twice(model: ModelProto) -> None:
     model.graph.output.append(model.graph.output[0])
 
@@ -155,6 +159,7 @@ HOSTILE: list[tuple[Change, type[ModelError], str]] = [
     (a_sequence, UnknownArchitecture, "input 'x': a tensor with a known type"),
     (no_rank, UnknownArchitecture, "input 'x': a tensor with a known type"),
     (huge_input, CorruptModel, "has the impossible size"),
+    (brain_float, UnknownArchitecture, "input 'x': bfloat16 cannot be given to onnxruntime"),
     (twice, CorruptModel, "outputs with names that differ expected"),
     (empty, CorruptModel, "an ONNX model with nodes"),
 ]  # fmt: skip
