@@ -9,6 +9,7 @@ waits for another one. Small units join a neighbour wherever nothing else has to
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,19 +72,24 @@ def frontiers(parts: Sequence[Part], sizes: Mapping[str, float]) -> list[float]:
 
 
 def find_borders(parts: Sequence[Part], sizes: Mapping[str, float]) -> list[int]:
-    """Places of the steps before which a border stands, ascending."""
+    """Places of the steps before which a border stands, ascending: the cheapest first, each at its distance to others;
+    of equal ones the first.
+    """
     costs = frontiers(parts, sizes)
     before = [0.0]
     for part in parts:
         before.append(before[-1] + part.work)
     total = before[-1]
-    lowest = _least_near(costs, before, total / SHARES)
     wide = _least_near(costs, before, total / NEAR_SHARE)
-    return [
-        place
-        for place in range(1, len(parts))
-        if lowest[place] == place and costs[place] <= MUCH_WORSE * costs[wide[place]] < math.inf
-    ]
+    found: list[tuple[float, int]] = []  # work before it, and its place
+    for place in sorted(range(1, len(parts)), key=lambda place: (costs[place], place)):
+        if not costs[place] <= MUCH_WORSE * costs[wide[place]] < math.inf:
+            continue
+        at = bisect_left(found, (before[place], place))
+        beside = [work for work, _ in found[max(at - 1, 0) : at + 1]]
+        if all(abs(before[place] - work) > total / SHARES for work in beside):
+            found.insert(at, (before[place], place))
+    return [place for _, place in found]
 
 
 def _least_near(costs: Sequence[float], before: Sequence[float], reach: float) -> list[int]:

@@ -39,6 +39,12 @@ def test_a_border_is_the_cheapest_place_around() -> None:
     assert not {49, 51, 48, 52} & set(found), "worse than one beside it"
 
 
+def test_equal_places_are_borders_at_a_distance() -> None:
+    steps = [(f"v{i}", f"v{i + 1}", 1.0) for i in range(200)]
+    found = find_borders(parts(*steps), {f"v{i}": 10.0 for i in range(201)})
+    assert found == list(range(1, 200, 5)), "each more than a 48th of 200 from the next"
+
+
 def test_no_border_where_a_value_cannot_cross_or_much_more_does_than_nearby() -> None:
     made = parts(("x", "a", 1), ("a", "b", 1), ("b", "c", 1), ("c", "y", 1))
     assert find_borders(made, {"a": 1, "b": math.inf, "c": 1}) == [1, 3]
