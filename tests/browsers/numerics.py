@@ -25,6 +25,7 @@ from peer.session.position_spans import steps_of
 from planner.importers.gguf import open_gguf
 from planner.model.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
 from planner.model.manifest import Manifest, decode_manifest
+from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.shards import make_shard
 from planner.model.store import Store
 from planner.model.units import build_model
@@ -52,6 +53,10 @@ class Cut:
     @property
     def architecture(self) -> Architecture:
         return replace(self.whole.architecture, blocks=self.blocks)
+
+    @property
+    def sampling(self) -> SamplingDefaults | None:
+        return self.whole.sampling
 
     @property
     def tokenizer(self) -> TokenizerSource:

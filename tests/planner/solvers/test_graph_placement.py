@@ -213,7 +213,10 @@ def test_components_stay_whole_where_they_fit() -> None:
         assert len(peers_of(whole, range(first, first + 3))) == 1
     lent = (peer("a", 200), peer("b", 500))
     cut = planned(replace(two_towers(), peers=lent, strategy="component"))
-    assert cut.why[-1] == "Components are cut: no plan keeps to them (needs 100 bytes more on a; or another peer)."
+    assert (
+        cut.why[-1]
+        == "Components are cut: no plan keeps to them (needs 100 bytes more on a; or another peer)."
+    )
 
 
 def test_the_plan_that_serves_stays_unless_another_is_clearly_better() -> None:
