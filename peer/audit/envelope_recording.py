@@ -58,9 +58,7 @@ def recorded(store: Store, model_id: str) -> Envelopes | None:
         return None
 
 
-def record_again(
-    store: Store, model_id: str, tell: Callable[[str], None], progress: Callable[[int, int], None]
-) -> None:
+def record_again(store: Store, model_id: str, tell: Callable[[str], None]) -> None:
     """Sets envelopes that are damaged aside, and records them anew. Those that are missing stay so."""
     path = envelopes_path(store, model_id)
     if not path.exists() or recorded(store, model_id) is not None:
@@ -72,7 +70,7 @@ def record_again(
         tell(f"{path} is damaged and cannot be moved away ({error.strerror}): remove it")
         return
     tell(f"{path} is damaged: it is {aside.name} now, and recorded again")
-    record(store, model_id, progress)
+    record(store, model_id)
 
 
 def record(store: Store, model_id: str, progress: Callable[[int, int], None] = lambda *_: None) -> None:
