@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import hashlib
 import json
 import os
 import random
+import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -450,3 +452,36 @@ async def test_https_says_which_file_is_wrong(tmp_path: Path, broken: str) -> No
     with pytest.raises(BadCertificate, match="--key"):
         async with serve(ServerOptions(tls=tls)):
             pass
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of descriptors")
+async def test_a_server_that_had_no_free_descriptor_answers_who_came_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    import resource
+
+    loop = asyncio.get_running_loop()
+    async with serve(ServerOptions()) as server:
+        port = int(server.url.rpartition(":")[2])
+        client = socket.socket()
+        client.setblocking(False)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        fillers = [os.open(os.devnull, os.O_RDONLY)]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[0] + 64, hard))
+        try:
+            with contextlib.suppress(OSError):
+                while True:
+                    fillers.append(os.open(os.devnull, os.O_RDONLY))
+            await loop.sock_connect(client, ("127.0.0.1", port))
+            async with asyncio.timeout(WITHIN_S):
+                while "out of system resource" not in caplog.text:  # noqa: ASYNC110 - asyncio's own words
+                    await asyncio.sleep(0.01)
+        finally:
+            for filler in fillers:
+                os.close(filler)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        request = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+        await loop.sock_sendall(client, request.encode())
+        async with asyncio.timeout(WITHIN_S):
+            assert (await loop.sock_recv(client, 64)).startswith(b"HTTP/1.1 200")
+        client.close()

@@ -9,7 +9,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Config, type Entry } from '../../src/consensus/records';
 import type { Persist, StoreSnapshot } from '../../src/consensus/events';
 import { MIN_SNAPSHOT_BYTES } from '../../src/storage/stored_log';
-import { type ConsensusStore, openConsensusStore } from '../../src/storage/log_store';
+import { type ConsensusStore, openConsensusStore, salvageLog } from '../../src/storage/log_store';
 import { DiskFull, LogInUse, StateUnusable } from '../../src/errors';
 
 const LOG = 'mesh:peer';
@@ -347,4 +347,37 @@ test('what is written over and what a snapshot covers is deleted', async () => {
     [LOG, 5],
   ]);
   database.close();
+});
+
+describe('of a damaged log everything that can be read', () => {
+  const DAMAGES: [string, (value: unknown) => unknown][] = [
+    ['of another type', () => 7],
+    ['null', () => null],
+    ['without its data', (value) => ({ ...(value as object), data: undefined })],
+    ['of no kind', (value) => ({ ...(value as object), kind: 'x' })],
+    ['of another index', (value) => ({ ...(value as object), index: 99 })],
+    ['of no term', (value) => ({ ...(value as object), term: -1 })],
+  ];
+
+  test.each(DAMAGES)('is found where an entry is %s, whichever it is', async (_, damaged) => {
+    const entries = [1, 2, 3, 4, 5].map((index) => entry(index));
+    for (let at = 0; at < entries.length; at += 1) {
+      vi.stubGlobal('indexedDB', new IDBFactory());
+      told = [];
+      const store = await open();
+      await store.persist(persist(1, 'pa', entries));
+      store.close();
+      const database = await openDB('shoal-consensus', 2);
+      await database.put('entries', damaged(entries[at]), [LOG, at + 1]);
+      const before: unknown[] = await database.getAll('entries');
+      expectAfter(await open(), 0);
+      expect(told).toHaveLength(1);
+      expect(await salvageLog(LOG)).toEqual(
+        at === 0 ? null : { snapshot: null, entries: entries.slice(0, at) },
+      );
+      const [aside] = (await database.getAll('aside')) as { entries: unknown[] }[];
+      expect(aside?.entries).toEqual(before); // whole
+      database.close();
+    }
+  });
 });
