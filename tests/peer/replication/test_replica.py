@@ -20,7 +20,7 @@ from peer.member.epoch_recovery import kept_peers
 from peer.member.mesh_member import MeshMember
 from peer.replication.log_keeping import LogKeeping, state_of
 from peer.replication.replica import Replica
-from peer.state.generated.commands import MemberJoined, RoleGiven
+from peer.state.generated.commands import Member, MemberJoined, RoleGiven
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import MeshState
 from peer.storage.log_folder import Folder
@@ -303,13 +303,17 @@ async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log
         kept, life = c.log, c.view.state.members["c"].incarnation
         full = True
         await say(a, "on a full disk")
-        await here.until(lambda: c.log is not kept and "on a full disk" in c.view.state.people.roles)
+
+        def c_in(mesh: MeshMember) -> Member | None:
+            return mesh.view.state.members.get("c")
+
+        await here.until(lambda: (known := c_in(a)) is not None and known.incarnation > life)
+        await here.until(lambda: "on a full disk" in c.view.state.people.roles)
         assert not c.log.durable
-        assert a.view.state.members["c"].incarnation > life
         assert "No space left" in told[0]
         assert "goes on without it" in told[0]
         full = False
-        await here.until(lambda: c.log is kept and "on a full disk" in c.view.state.people.roles)
+        await here.until(lambda: (known := c_in(a)) is not None and known.durable and c.log is kept)
         assert told[1:] == ["the log of the mesh is kept here again"]
         await here.until(lambda: here.voters(a) == ("a", "b", "c"))
         await here.kill("c").close("killed")
