@@ -39,7 +39,7 @@ export function ShareSheet({ view, close }: { view: View; close: () => void }) {
   return (
     <Dialog title="Invite someone" close={close}>
       {invites && (
-        <div ref={way} tabIndex={-1}>
+        <div ref={way} tabIndex={-1} role="group" aria-label="Into a conversation">
           <InviteSection view={view} copied={() => way.current?.focus()} />
         </div>
       )}
