@@ -41,7 +41,9 @@ def place(request: GraphRequest, effort: int = EFFORT) -> GraphPlan | Infeasible
         for other, left_out in _loosened(request):
             found = _placed(other, effort)
             if isinstance(found, GraphPlan):
-                return replace(found, why=(*found.why, f"{left_out}: no plan keeps to them ({answer.reason})."))
+                return replace(
+                    found, why=(*found.why, f"{left_out}: no plan keeps to them ({answer.reason}).")
+                )
     return answer
 
 
