@@ -28,7 +28,7 @@ STEP_CPU_S: Final = 120.0  # of one step of the import: of a gigabyte of weights
 STEP_CPU_S_PER_BYTE: Final = 120.0 / (1 << 30)
 MEMORY_BYTES: Final = 704 << 20  # of address space, beside six times what the files have
 MEMORY_TIMES: Final = 6
-SAMPLE_TIMES: Final = 256  # of the bytes of a sample: what a model makes of it at once
+GIVEN_BYTES: Final = 3 << 30  # more where a person gave sizes or a sample: whoever does knows what they take
 SCRATCH: Final = "import-"
 EXTERNAL: Final = b"location"  # the key under which a tensor names its file
 COPY_BYTES: Final = 4 << 20
@@ -85,7 +85,8 @@ async def _imported(
     files: tuple[str, ...] = ()
     if budget is None and _has_external(asked.source):
         files = await _external_files(asked.source, asked.name, _budget(asked.source))
-    bound = budget or _budget(asked.source, asked.sample, files)
+    given = bool(asked.sizes) or asked.sample is not None
+    bound = budget or _budget(asked.source, files, given=given)
     jobs = Jobs(entry.load, budget=bound, quick_cpu_s=bound.cpu_s)
     held = None
     try:
@@ -118,12 +119,10 @@ def _has_external(source: Path) -> bool:
         return False
 
 
-def _budget(source: Path, sample: Path | None = None, external: Sequence[str] = ()) -> Budget:
+def _budget(source: Path, external: Sequence[str] = (), *, given: bool = False) -> Budget:
     size = sum(_size(path) for path in (source, *(source.parent / name for name in external)))
-    given = _size(sample) if sample is not None else 0
-    return Budget(
-        STEP_CPU_S + STEP_CPU_S_PER_BYTE * size, MEMORY_BYTES + MEMORY_TIMES * size + SAMPLE_TIMES * given
-    )
+    memory = MEMORY_BYTES + MEMORY_TIMES * size + (GIVEN_BYTES if given else 0)
+    return Budget(STEP_CPU_S + STEP_CPU_S_PER_BYTE * size, memory)
 
 
 def _size(path: Path) -> int:

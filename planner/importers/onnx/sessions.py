@@ -32,6 +32,7 @@ def options(folder: Path | None = None, *, optimize: bool = True, fused: bool = 
     found.intra_op_num_threads = found.inter_op_num_threads = 1
     found.log_severity_level = FATAL
     found.enable_mem_pattern = False  # sizes change from run to run
+    found.enable_cpu_mem_arena = False  # what a run leaves is given back: memory is bounded
     if not fused:
         found.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
     if not optimize:
