@@ -19,7 +19,7 @@ from pathlib import Path
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from planner.model.store import Store
-from planner.service.planning_service import plan_bytes
+from planner.service.planning_jobs import PlanningJobs
 from signaling.app_files import add_app_routes
 from signaling.errors import (
     BadCertificate,
@@ -339,9 +339,7 @@ class SignalingServer:
         return await handler(request)
 
 
-def create_app(
-    options: ServerOptions, store: Store | None = None, planning: Planning = plan_bytes
-) -> web.Application:
+def create_app(options: ServerOptions, store: Store | None, planning: Planning) -> web.Application:
     """The web application: WebSocket rooms, store, planning, health and metrics."""
     server = SignalingServer(options)
     app = web.Application(middlewares=[server.guard], client_max_size=options.policy.limits.plan_bytes)
@@ -367,12 +365,16 @@ def create_app(
 
 @asynccontextmanager
 async def serve(
-    options: ServerOptions, store: Store | None = None, planning: Planning = plan_bytes
+    options: ServerOptions, store: Store | None = None, planning: Planning | None = None
 ) -> AsyncIterator[RunningServer]:
-    """Listen until the block ends. PortInUse, BadCertificate or ServerError when that cannot be."""
+    """Listen until the block ends. PortInUse, BadCertificate or ServerError when that cannot be.
+
+    `planning` None: by what the request says alone, in processes of the server's own.
+    """
     context = tls_context(options.tls) if options.tls is not None else None
+    own = PlanningJobs()  # no process before the first plan
     runner = web.AppRunner(
-        create_app(options, store, planning),
+        create_app(options, store, planning or own.plan_bytes),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=CLOSE_WITHIN_S,
@@ -393,6 +395,7 @@ async def serve(
         yield RunningServer(url, local_url, host, port)
     finally:
         await runner.cleanup()
+        await own.close()
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

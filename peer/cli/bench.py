@@ -52,6 +52,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench.memory import bench_memory
 
             figures = bench_memory(args)
+        case "abuse":
+            from peer.bench.abuse import bench_abuse
+
+            figures = bench_abuse(args)
         case _:
             from peer.bench.pipeline import bench_pipeline
 

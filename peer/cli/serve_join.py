@@ -39,7 +39,6 @@ from peer.storage.peer_keys import kept_identity, owner_beside
 from planner.history.files import NAME
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
-from planner.service.planning_service import plan_bytes
 from signaling.app_files import built_app, no_app
 from signaling.errors import BadCertificate
 from signaling.ice import ice_services
@@ -216,7 +215,7 @@ async def signaling(args: argparse.Namespace) -> int:
         tls=tls_of(args),
     )
     with interrupts() as ctrl:
-        async with run_server(options, Store(args.store), plan_bytes) as server:
+        async with run_server(options, Store(args.store)) as server:
             say("peers meet here; give this address to shoal serve --signaling")
             out.print(server.url, markup=False)
             if options.web_app is None:

@@ -72,8 +72,9 @@ from peer.wire.generated.requests import (
 )
 from peer.wire.json_codec import Body
 from peer.wire.request_kind import RequestKind, Sender
-from planner.errors import PlannerError
+from planner.errors import JobBroken, PlannerError
 from planner.predict.forecast import explained
+from planner.service.planning_jobs import OWN_BUDGET, PlanningJobs
 from planner.types import Infeasible, Plan
 
 MAX_MEMBER_NAME: Final = 64
@@ -88,6 +89,7 @@ MISSING_S: Final = 5.0  # without a connection to the coordinator, which dials i
 REFUSED_MS: Final = 500  # a change of the group is proposed again after that: a learner may have caught up
 BILL_EVERY_S: Final = 2.0  # work enters the log in batches
 TEND_EVERY_S: Final = 0.75  # members, work and the group are looked at this often where nothing calls for it
+IN_THREAD_PEERS: Final = 3  # a plan of so few takes some hundredths of a second
 SAME_PEER_S: Final = 3.0  # how long the strategy `simple` waits for a peer that was lost before it plans anew
 
 T = TypeVar("T")
@@ -181,6 +183,8 @@ class Coordinating:
         findings = Findings(self._silent, self._silent_and_gone, self._back)
         self._suspicions = None if reach is None else Suspicions(reach, findings, self._wait_s)
         self._placing = None if placing is None else placing(lambda: self.state, self._submit_placement)
+        self._jobs = PlanningJobs(OWN_BUDGET, OWN_BUDGET.cpu_s)  # one at a time, in one lane
+        self._jobs_loaded = False
         self.plan_seconds = 0.0
         self._till = Till()
         self._billed = 0.0  # when work was last put into the log
@@ -356,6 +360,7 @@ class Coordinating:
         if self._planning is not None:
             self._planning.cancel()
             await asyncio.gather(self._planning, return_exceptions=True)
+        await self._jobs.close()
 
     # --- silence
 
@@ -557,6 +562,23 @@ class Coordinating:
         if wanted is not None:
             self._planning = asyncio.ensure_future(self._plan(wanted))
 
+    async def _solved(self, wanted: Wanted) -> Plan | Infeasible:
+        """In a process of its own, which leaves this one to frames and heartbeats. In a thread: what is soon done, and
+        what is urgent while that process is not there yet.
+        """
+        if len(wanted.request.peers) > IN_THREAD_PEERS:
+            if self._jobs_loaded or not wanted.before:
+                try:
+                    result = await self._jobs.solved(solve, wanted)
+                    self._jobs_loaded = True
+                    return result
+                except JobBroken as error:
+                    log.warning("plans are made in this process: %s", error)
+            else:
+                self._jobs.start()
+                self._jobs_loaded = True  # by the next time
+        return await asyncio.to_thread(solve, wanted)
+
     async def _plan(self, wanted: Wanted) -> None:
         begun = time.perf_counter()
         try:
@@ -572,7 +594,7 @@ class Coordinating:
                 again = self._freshening.due.fresh(self.state)
             result = self._core.by_hand(wanted.request)
             if result is None:
-                result = await asyncio.to_thread(solve, wanted)
+                result = await self._solved(wanted)
             if found is not None and isinstance(result, Plan):
                 result = explained(result, found, again)
         except PlannerError as error:

@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 
 from peer.state.mesh_state import MeshState
@@ -21,9 +20,9 @@ from peer.transport.peer_links import PeerLinks
 from planner.errors import HistoryUnusable
 from planner.history.facts import MAX_FIELD, PeerClass, class_of
 from planner.history.reading import Cell, cells, measured_often
-from planner.predict.forecast import Foreseen, explained, foreseen
+from planner.predict.forecast import Foreseen, foreseen
 from planner.predict.unit_times import MIN_RUNS, Predictor, counted, fit, revisit, samples_of
-from planner.service.planning_service import answer, decode_asked
+from planner.service.planning_jobs import PlanningJobs
 from planner.types import PlanRequest
 
 WITHIN_S: Final = 2.0  # planning waits no longer; what is found later counts the next time
@@ -111,18 +110,21 @@ class Foresight:
             found.add_done_callback(known)
         return None
 
-    def plan_bytes(self, body: bytes) -> bytes:
-        """The planning service: JSON request in, JSON answer out, in a thread. Raises RequestError."""
-        asked = decode_asked(body)
+    async def plan_bytes(self, jobs: PlanningJobs, body: bytes) -> bytes:
+        """The planning service: JSON request in, JSON answer out. Raises RequestError, JobError."""
+        if not self.is_open:
+            return await jobs.plan_bytes(body)
+        asked = await jobs.decoded(body)
         lost = asked.serving is not None and asked.serving.lost  # after a loss nobody waits for the history
         looking = None if lost else self._ask(asked.request, self._state())
-        try:
-            found = None if looking is None else looking.result(WITHIN_S)
-        except TimeoutError:
-            found = None
-        if found is None:
-            return answer(asked)
-        return answer(replace(asked, request=found.request), partial(explained, found=found))
+        found: Foreseen | None = None
+        if looking is not None:
+            looked = asyncio.wrap_future(looking)
+            await asyncio.wait([looked], timeout=WITHIN_S)
+            found = looked.result() if looked.done() and not looked.cancelled() else None
+        if found is not None:
+            asked = replace(asked, request=found.request)
+        return await jobs.answered(asked, found)
 
     def _ask(self, request: PlanRequest, state: MeshState) -> Future[Foreseen | None] | None:
         view, pool = self._view, self._pool

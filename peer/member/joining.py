@@ -64,7 +64,7 @@ from peer.version import VERSION
 from peer.wire.generated.requests import JOIN, MEASURE
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
-from planner.service.planning_service import plan_bytes
+from planner.service.planning_jobs import PlanningJobs
 from signaling.errors import InviteRevoked, Replaced, SignalingError
 from signaling.invites import Grant, Role, make_revocation, parse_link
 from signaling.keys import Identity
@@ -236,7 +236,11 @@ async def found(
     door = _Door()
     async with AsyncExitStack() as stack:
         if founding.meet is None:
-            planning = plan_bytes if foresight is None else foresight.plan_bytes
+            planning = None
+            if foresight is not None:
+                jobs = PlanningJobs()
+                stack.push_async_callback(jobs.close)
+                planning = partial(foresight.plan_bytes, jobs)
             server = await stack.enter_async_context(serve(founding.server, store, planning))
             report(Phase(f"listening on {server.url}", 0, 0))
             url, address = server.local_url, founding.public_url or server.url

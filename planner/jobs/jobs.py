@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from planner.errors import JobBroken, JobsBusy, JobTooLarge, JobTooLong
@@ -37,10 +37,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What one call may take at most: seconds of CPU time, bytes of address space beside what is loaded."""
+    """What one call may take at most: seconds of CPU time, bytes of address space beside what is loaded; and how far it
+    stands behind this process.
+    """
 
     cpu_s: float = 5.0
     memory_bytes: int = 512 << 20
+    nice: int = NICE
 
 
 class Jobs:
@@ -93,7 +96,7 @@ class Jobs:
     ) -> tuple[_Job, Any]:
         """The process of a job, and what it answered first."""
         for lane, cpu_s in ((self._quick, self._quick_cpu_s), (self._long, self._budget.cpu_s)):
-            job = _Job(self, Budget(cpu_s, self._budget.memory_bytes))
+            job = _Job(self, replace(self._budget, cpu_s=cpu_s))
             try:
                 async with lane:
                     return job, await job.call(work, args, keeps=keeps)
@@ -194,7 +197,7 @@ class _Job:
 
     def __init__(self, jobs: Jobs, budget: Budget) -> None:
         self._jobs = jobs
-        self._cpu_s, self._memory_bytes = budget.cpu_s, budget.memory_bytes
+        self._cpu_s, self._memory_bytes, self._nice = budget.cpu_s, budget.memory_bytes, budget.nice
         self._channel: socket.socket | None = None
         self._closed = False
 
@@ -211,7 +214,7 @@ class _Job:
             raise JobBroken("the process that worked on this has ended")
         if self._channel is None:
             self._channel = await self._jobs._forked()
-        message = pickle.dumps((self._cpu_s, self._memory_bytes, NICE, keeps, work, args))
+        message = pickle.dumps((self._cpu_s, self._memory_bytes, self._nice, keeps, work, args))
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._cpu_s * WALL_FACTOR):

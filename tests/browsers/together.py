@@ -32,7 +32,6 @@ from peer.state.conversations import Conversation
 from peer.state.generated.commands import Message, MessageAdded
 from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
 from planner.model.store import Store
-from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
 from tests.browsers.again import as_asked, from_text
 from tests.browsers.harness import Browser, Driver, built, driving, launch
@@ -282,7 +281,7 @@ class Town:
 async def town(app: Path, store: Store, model: str, home: Path) -> AsyncIterator[Town]:
     """Four processes that compute over three stages, the founder among them, and one member that watches."""
     async with AsyncExitStack() as stack:
-        meeting = await stack.enter_async_context(serve(ServerOptions(web_app=app), store, plan_bytes))
+        meeting = await stack.enter_async_context(serve(ServerOptions(web_app=app), store))
         how = How("", store.root, home, MEMORY, 1, "auto", "")
         more = ["--cuts", CUTS, "--context", str(CONTEXT), "--sessions", "8"]
         more += ["--protection", "high", "--shadow", "log"]

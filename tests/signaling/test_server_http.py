@@ -10,7 +10,6 @@ import json
 import os
 import random
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,9 +22,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from planner.errors import PlannerError
+from planner.errors import JobsBusy, JobTooLarge, PlannerError
 from planner.model.store import Store
-from planner.service.planning_service import plan_bytes
 from signaling.app_files import policy
 from signaling.errors import BadCertificate, CorruptState, ServerError
 from signaling.invites import Admissions, make_revocation
@@ -42,7 +40,7 @@ BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
 
 @asynccontextmanager
 async def site(
-    options: ServerOptions | None = None, store: Store | None = None, planning: Planning = plan_bytes
+    options: ServerOptions | None = None, store: Store | None = None, planning: Planning | None = None
 ) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
         serve(options or ServerOptions(), store, planning) as server,
@@ -153,9 +151,13 @@ async def test_a_part_of_a_download_is_not_served(store: Store) -> None:
 
 
 async def test_plans(store: Store) -> None:
-    def planning(body: bytes) -> bytes:
+    async def planning(body: bytes) -> bytes:
         if body == b"bad":
             raise PlannerError("field units: a list expected")
+        if body == b"much":
+            raise JobTooLarge("this took more than 1 MiB of memory")
+        if body == b"many":
+            raise JobsBusy("32 others wait already: try again later")
         return b'{"plan":' + body + b"}"
 
     options = ServerOptions(policy=Policy(Limits(plan_bytes=1000)))
@@ -164,6 +166,8 @@ async def test_plans(store: Store) -> None:
         for body, headers, status, says in (
             (b"{}", json_type, 200, '{"plan":{}}'),
             (b"bad", json_type, 400, "field units: a list expected\n"),
+            (b"much", json_type, 503, "ask with fewer peers\n"),
+            (b"many", json_type, 503, "no plan can be made now: 32 others wait"),
             (b"{}", {"Content-Type": "text/plain"}, 415, "application/json"),
             (b"x" * 1001, json_type, 413, "at most 1000 bytes"),
         ):
@@ -181,26 +185,31 @@ async def test_plans(store: Store) -> None:
         assert (await got.text()).count("\n") == 1
 
 
-async def test_a_plan_that_takes_too_long_and_one_at_a_time() -> None:
-    gate = threading.Event()
+async def test_a_plan_ends_with_its_time_or_with_who_asked() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
 
-    def planning(body: bytes) -> bytes:
-        gate.wait(WITHIN_S)
+    async def planning(body: bytes) -> bytes:
+        begun.set()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
         return b"{}"
 
+    headers = {"Content-Type": "application/json"}
     options = ServerOptions(policy=Policy(Limits(plan_within_s=0.05)))
     async with site(options, planning=planning) as http:
-        headers = {"Content-Type": "application/json"}
         async with http.post("/plan", data=b"{}", headers=headers) as late:
             assert (late.status, "no plan within" in await late.text()) == (503, True)
-        async with http.post("/plan", data=b"{}", headers=headers) as busy:
-            assert (busy.status, "another plan" in await busy.text()) == (503, True)
-        gate.set()
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                async with http.post("/plan", data=b"{}", headers=headers) as free:
-                    if free.status == 200:
-                        break
+        assert ended.is_set()
+    begun.clear()
+    ended.clear()
+    async with asyncio.timeout(WITHIN_S):
+        async with site(planning=planning) as http:
+            asking = asyncio.ensure_future(http.post("/plan", data=b"{}", headers=headers))
+            await begun.wait()
+            asking.cancel()
+            await ended.wait()
 
 
 async def test_page_health_metrics() -> None:

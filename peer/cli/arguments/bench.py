@@ -22,10 +22,12 @@ def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
             "plans",
             "memory",
             "run",
+            "abuse",
         ),
         help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
         "an idle mesh and a long log, checks of honest and of wrong results, every plan of a small mesh, what "
-        "peers occupy, or other models over two peers against one",
+        "peers occupy, other models over two peers against one, or "
+        "what others feel of clients that mean harm",
     )
     made.add_argument(
         "--grain", type=positive, default=3, help="plans: parts that borders are at [%(default)s]"
@@ -69,6 +71,8 @@ def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
         "--delay-ms", type=positive, default=20, help="wan: one way, between all peers [%(default)s]"
     )
     made.add_argument("--loss", type=float, default=0.0, help="wan: share of datagrams lost [%(default)s]")
+    made.add_argument("--kinds", type=words, metavar="LIST", help="abuse: such as prompts,plans [all]")
+    made.add_argument("--each", type=float, default=8.0, help="abuse: seconds of each kind [%(default)s]")
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument(
         "--rounds", type=positive, default=3, help="alternating rounds; medians are shown [%(default)s]"

@@ -29,7 +29,6 @@ from peer.validation.world.mesh import ASKER, Shape
 from peer.validation.world.relay_client import RelayProcess, relay
 from peer.wire.generated.requests import LEADER
 from planner.model.store import Store
-from planner.service.planning_service import plan_bytes
 from signaling.server import ServerOptions, serve
 
 WHOLE_WITHIN_S: Final = 180.0  # peers start, measure, load, and wait until they may vote, on a busy machine
@@ -226,7 +225,7 @@ async def voters(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-validate-")))
         way = await stack.enter_async_context(relay(folder, seed)) if relayed else None
         way_path = way.path if way is not None else ""
-        meeting = await stack.enter_async_context(serve(ServerOptions(), store, plan_bytes))
+        meeting = await stack.enter_async_context(serve(ServerOptions(), store))
         how = How("", store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
         mesh = shape.mesh
         more = ["--context", str(mesh.context), "--sessions", str(mesh.sessions), *protection]

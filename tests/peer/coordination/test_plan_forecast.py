@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from planner.cost.wording import AGAIN
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter
 from planner.predict.unit_times import MIN_RUNS, REVISIT_ANSWERS
+from planner.service.planning_jobs import PlanningJobs
 from planner.service.request_codec import encode_request
 from planner.types import Infeasible, PlanRequest, Unit
 from tests.patience import WITHIN_S
@@ -189,15 +190,22 @@ async def test_a_coordinator_learns_whom_to_ask_and_its_plan_says_who_measured_a
         assert freshening.due._doubted == set(PEERS)
 
 
-async def test_the_planning_service_plans_by_the_same_times(tmp_path: Path) -> None:
+@pytest.fixture
+async def jobs() -> AsyncIterator[PlanningJobs]:
+    made = PlanningJobs()
+    yield made
+    await made.close()
+
+
+async def test_the_planning_service_plans_by_the_same_times(tmp_path: Path, jobs: PlanningJobs) -> None:
     core = began()
     request = plan_request(core.state, UNITS)
     with history(tmp_path) as (writer, foresight):
         noted(writer, 0.97)
         foresight.knows(lambda: core.state, lambda _: AGENT)
-        answer = json.loads(await asyncio.to_thread(foresight.plan_bytes, encode_request(request)))
+        answer = json.loads(await foresight.plan_bytes(jobs, encode_request(request)))
     assert "predicted" in told(answer["plan"]["why"])[0]
-    after = json.loads(foresight.plan_bytes(encode_request(request)))
+    after = json.loads(await foresight.plan_bytes(jobs, encode_request(request)))
     assert told(after["plan"]["why"]) == []
 
 

@@ -1,0 +1,220 @@
+"""Ten clients that abuse one mesh in one way, in a process of their own: `KIND MODEL API SERVER LINK`.
+
+It says "ready" once everything is made that is to be sent, begins with the first line on standard input, ends with the
+end of that, and says last what it was answered: a JSON object of counts. It stands behind all others of this machine,
+since who abuses a mesh from afar takes none of its processors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, Final, assert_never
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from peer.bench.abuse_kinds import ENDLESS_BYTES, KINDS, Abuse, Messages, Nothing, Posts, Requests, Way
+from peer.errors import PeerError
+from peer.member.joining import join
+from peer.member.mesh_member import MeshMember
+from peer.member.peer_options import PeerOptions
+from peer.wire.generated.frames import Request
+from planner.model.store import Store
+
+CLIENTS: Final = 10
+SLOW_S: Final = 1.0  # between two bytes of a slow body
+PAUSE_S: Final = 0.02  # between two requests of one client, whatever it was told
+CHUNK: Final = bytes(64 << 10)
+ANSWER_S: Final = 60.0
+FRAME_S: Final = 0.1  # between two requests of one member
+LEAST_NICE: Final = 19
+
+Count = Callable[[str], None]
+
+
+def main() -> None:
+    """The program."""
+    kind, model, api, server, link = sys.argv[1:]
+    _stand_behind()
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_run(KINDS[kind](model), api, server, link))
+
+
+def _stand_behind() -> None:
+    os.nice(LEAST_NICE)
+    with suppress(OSError):  # Linux with automatic groups weighs sessions, not processes
+        Path("/proc/self/autogroup").write_text(str(LEAST_NICE))
+
+
+async def _run(abuse: Abuse, api: str, server: str, link: str) -> None:
+    counts: Counter[str] = Counter()
+    loop = asyncio.get_running_loop()
+    lines = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+
+    def count(what: str) -> None:
+        counts[what] += 1
+
+    async with AsyncExitStack() as stack:
+        clients = await _clients(stack, abuse, api, server, link, count)
+        _say("ready")
+        if await lines.readline():
+            running = [asyncio.ensure_future(client) for client in clients]
+            await lines.read()  # to its end
+            for each in running:
+                each.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        else:
+            for client in clients:
+                client.close()
+    _say(json.dumps(counts))
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+async def _clients(
+    stack: AsyncExitStack, abuse: Abuse, api: str, server: str, link: str, count: Count
+) -> list[Coroutine[Any, Any, None]]:
+    match abuse:
+        case Posts():
+            at = urlsplit(server if abuse.path == "/plan" else api)
+            assert at.hostname is not None
+            assert at.port is not None
+            numbers = iter(range(10**9))
+            address = at.hostname, at.port
+            return [_posts(address, abuse, numbers.__next__, count) for _ in range(CLIENTS * abuse.at_once)]
+        case Messages():
+            http = await stack.enter_async_context(aiohttp.ClientSession())
+            return [_sockets(http, f"{server}/ws", abuse, first, count) for first in range(CLIENTS)]
+        case Requests():
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-abuse-"))
+            members = [
+                await stack.enter_async_context(
+                    join(link, PeerOptions(f"abuser {n}", 0, 1, "cpu", "auto", ("127.0.0.1",)), Store(folder))
+                )
+                for n in range(CLIENTS)
+            ]
+            return [_frames(member, abuse, first, count) for first, member in enumerate(members)]
+        case Nothing():
+            return [_computes(count) for _ in range(CLIENTS)]
+        case _:
+            assert_never(abuse)
+
+
+async def _computes(count: Count) -> None:
+    while True:
+        sum(range(100_000))
+        count("computed")
+        await asyncio.sleep(0)
+
+
+# --- HTTP
+
+
+async def _posts(address: tuple[str, int], posts: Posts, number: Callable[[], int], count: Count) -> None:
+    while True:
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                count(await _posted(address, posts, posts.body(number())))
+        except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
+            count(type(error).__name__)
+        await asyncio.sleep(PAUSE_S)
+
+
+async def _posted(address: tuple[str, int], posts: Posts, body: bytes) -> str:
+    """The status of the answer, or how it went without one."""
+    length = ENDLESS_BYTES if posts.way is Way.ENDLESS else len(body)
+    head = (
+        f"POST {posts.path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection(*address)
+    try:
+        writer.write(head.encode())
+        match posts.way:
+            case Way.WHOLE:
+                sending = asyncio.ensure_future(_all(writer, body))
+            case Way.LEFT:
+                await _all(writer, body)
+                return "left"
+            case Way.SLOW:
+                sending = asyncio.ensure_future(_slowly(writer, body))
+            case Way.ENDLESS:
+                sending = asyncio.ensure_future(_endlessly(writer))
+            case _:
+                assert_never(posts.way)
+        try:
+            words = (await reader.readline()).split()
+            return words[1].decode() if len(words) > 1 else "closed"
+        finally:
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+    finally:
+        writer.transport.abort()
+
+
+async def _all(writer: asyncio.StreamWriter, body: bytes) -> None:
+    writer.write(body)
+    await writer.drain()
+
+
+async def _slowly(writer: asyncio.StreamWriter, body: bytes) -> None:
+    for place in range(len(body)):
+        await _all(writer, body[place : place + 1])
+        await asyncio.sleep(SLOW_S)
+
+
+async def _endlessly(writer: asyncio.StreamWriter) -> None:
+    for _ in range(ENDLESS_BYTES // len(CHUNK)):
+        await _all(writer, CHUNK)
+
+
+# --- the signaling server
+
+
+async def _sockets(http: aiohttp.ClientSession, url: str, abuse: Messages, first: int, count: Count) -> None:
+    place = first
+    while True:
+        place += 1
+        try:
+            async with asyncio.timeout(ANSWER_S), http.ws_connect(url, max_msg_size=0) as socket:
+                await socket.send_str(abuse.texts[place % len(abuse.texts)])
+                async for _ in socket:
+                    pass
+            count(f"closed {socket.close_code}")
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            count(type(error).__name__)
+        await asyncio.sleep(PAUSE_S)
+
+
+# --- members
+
+
+async def _frames(member: MeshMember, abuse: Requests, first: int, count: Count) -> None:
+    number = 0
+    while True:
+        number += 1
+        try:
+            leader = member.view.leader or ""
+            await member.links.dialer.dial(leader)
+            body = abuse.bodies[(first + number) % len(abuse.bodies)]
+            member.links.dialer.send(leader, Request(2**40 + number, "status", body))
+            count("sent")
+        except (PeerError, TimeoutError) as error:
+            count(type(error).__name__)
+        await asyncio.sleep(FRAME_S)
+
+
+if __name__ == "__main__":
+    main()
