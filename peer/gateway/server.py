@@ -37,6 +37,7 @@ from peer.gateway.answers import Answers, Begun, Called, Calling, Done, Said, Ta
 from peer.gateway.chat_requests import Wanted
 from peer.gateway.embedder import Embedder
 from peer.gateway.grammar_jobs import Form, GrammarJobs
+from peer.gateway.incoming_bodies import IncomingBodies
 from peer.gateway.request_queue import RETRY_AFTER_S, Line
 from peer.gateway.request_reading import Served, read_chat, read_completion, read_embedding
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
@@ -49,7 +50,6 @@ from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
 from planner.model.sampling_defaults import OPENAI, SamplingDefaults
 
-MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
 MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
@@ -90,7 +90,12 @@ async def gateway(
         )
     serving = Gateway(mesh, options, embedder)
     runner = web.AppRunner(
-        serving.app(), handler_cancellation=True, access_log=None, shutdown_timeout=CLOSE_WITHIN_S
+        serving.app(),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=CLOSE_WITHIN_S,
+        lingering_time=CLOSE_WITHIN_S,
+        auto_decompress=False,  # a few bytes can stand for a thousand times as many
     )
     await runner.setup()
     try:
@@ -109,6 +114,11 @@ def _name_of(host: str) -> str:
     if (found := re.fullmatch(r"\[([^\]]*)\](?::\d*)?", host)) is not None:
         return found[1]
     return host.partition(":")[0] if host.count(":") == 1 else host
+
+
+def _key_of(request: web.Request) -> bytes:
+    _, _, key = request.headers.get("Authorization", "").partition(" ")
+    return key.strip().encode("utf-8", "surrogateescape")
 
 
 def _is_loopback(host: str) -> bool:
@@ -132,11 +142,12 @@ class Gateway:
         self._line = Line(lambda: self._model().sessions, options.max_waiting)
         self._answers = Answers(mesh, self._line, options.full_wait_s)
         self._known_grammars: GrammarJobs | None = None
+        self._incoming = IncomingBodies()
         self._unsubscribe = mesh.view.subscribe(self._line.look)
 
     def app(self) -> web.Application:
         """Returns the web application with all routes."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[self._guarded])
+        app = web.Application(middlewares=[self._guarded])
         app.router.add_get("/v1/models", self._list_models)
         app.router.add_get("/v1/models/{model:.+}", self._one_model)
         app.router.add_post("/v1/chat/completions", self._chat)
@@ -183,7 +194,7 @@ class Gateway:
                 raise ApiError("without keys this gateway answers to loopback names only", 403)
             return
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        given = hashlib.sha256(key.strip().encode("utf-8", "surrogateescape")).digest()
+        given = hashlib.sha256(_key_of(request)).digest()
         found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
         if scheme.lower() != "bearer" or not any(found):
             what = (
@@ -236,8 +247,14 @@ class Gateway:
         if request.content_type != "application/json":
             raise ApiError("expected Content-Type: application/json", 415)
         self._line.check(1)
-        raw = await request.read()
-        return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
+        async with self._incoming.body(request, self._client(request)) as raw:
+            return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
+
+    def _client(self, request: web.Request) -> str:
+        """Whose request it is, as far as that can be told."""
+        if self._keys:
+            return hashlib.sha256(_key_of(request)).hexdigest()
+        return request.remote or ""
 
     async def _list_models(self, _: web.Request) -> web.Response:
         shown = [self._shown_model(), *self._shown_embedder(), *self._shown_offers().values()]
@@ -514,9 +531,6 @@ def _refused(problem: ApiError) -> web.Response:
 
 
 def _http_problem(problem: web.HTTPException) -> ApiError:
-    if isinstance(problem, web.HTTPRequestEntityTooLarge):
-        text = f"a request has up to {MAX_BODY_BYTES} bytes here"
-        return ApiError(text, 413, code="request_too_large")
     if isinstance(problem, web.HTTPNotFound):
         return ApiError("there is no such route; docs/api.md lists them", 404, code="unknown_url")
     return ApiError(problem.reason, problem.status)
