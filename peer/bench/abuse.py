@@ -67,7 +67,18 @@ class Serving(JoinedProcess):
     def words(self) -> tuple[str, ...]:
         """The words of the command line."""
         promised = ("--context", str(CONTEXT), "--sessions", str(SESSIONS))
-        return ("serve", self._model_id, "--port", "0", "--api", "0", "--no-qr", *promised)
+        return (
+            "serve",
+            self._model_id,
+            "--keep",
+            "--no-history",
+            "--port",
+            "0",
+            "--api",
+            "0",
+            "--no-qr",
+            *promised,
+        )
 
     def typed(self) -> str:
         """Nothing: it comes by no link."""
@@ -183,11 +194,12 @@ async def _bench(store: Store, model_id: str, kinds: Sequence[str], each_s: floa
         async with _seeing(mesh, http, manifest.name, leader, founder.pid, seen):
             await asyncio.sleep(CALM_S)
             windows.append(await _window(QUIET, each_s))
+            say(_line(QUIET, figures_of(seen, windows), {}))
             for kind in kinds:
-                say(f"{kind}, {each_s:g} s")
                 async with _abused(kind, manifest.name, api, server, link) as told:
                     windows.append(await _window(kind, each_s))
                 answered[kind] = dict(told)
+                say(_line(kind, figures_of(seen, windows[-1:]), told))
                 await asyncio.sleep(CALM_S)
             windows.append(await _window(QUIET, each_s))
     return _figures(seen, windows, answered, each_s)
@@ -213,6 +225,15 @@ def _figures(
         "elections": sum(case["elections"] or 0 for case in cases),
         "load_1m": round(os.getloadavg()[0], 2),
     }
+
+
+def _line(kind: str, figures: dict[str, Any], answered: dict[str, int]) -> str:
+    told = ", ".join(f"{count} {what}" for what, count in answered.items())
+    return (
+        f"{kind}: gaps {figures['gap_p50_ms']}, {figures['gap_p95_ms']} and {figures['gap_max_ms']} ms, "
+        f"health {figures['health_p95_ms']} and {figures['health_max_ms']} ms, "
+        f"beats {figures['beat_p95_ms']} and {figures['beat_max_ms']} ms" + (f" ({told})" if told else "")
+    )
 
 
 async def _window(kind: str, seconds: float) -> Window:
@@ -248,9 +269,13 @@ async def _abused(kind: str, model: str, api: str, server: str, link: str) -> As
     assert process.stdout is not None
     counts: dict[str, int] = {}
     try:
-        async with asyncio.timeout(READY_S):
-            if await process.stdout.readline() != b"ready\n":
-                raise CannotServe(f"the clients of {kind} ended early; run it with --verbose")
+        try:
+            async with asyncio.timeout(READY_S):
+                word = await process.stdout.readline()
+        except TimeoutError:
+            raise CannotServe(f"the clients of {kind} are not ready within {READY_S:.0f} s") from None
+        if word != b"ready\n":
+            raise CannotServe(f"the clients of {kind} ended early")
         process.stdin.write(b"\n")
         yield counts
         process.stdin.close()

@@ -8,6 +8,7 @@ since who abuses a mesh from afar takes none of its processors.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
@@ -24,9 +26,9 @@ import aiohttp
 from peer.bench.abuse_kinds import ENDLESS_BYTES, KINDS, Abuse, Messages, Nothing, Posts, Requests, Way
 from peer.errors import PeerError
 from peer.member.joining import join
-from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.wire.generated.frames import Request
+from peer.wire.generated.requests import STATUS
 from planner.model.store import Store
 
 CLIENTS: Final = 10
@@ -64,17 +66,20 @@ async def _run(abuse: Abuse, api: str, server: str, link: str) -> None:
         counts[what] += 1
 
     async with AsyncExitStack() as stack:
-        clients = await _clients(stack, abuse, api, server, link, count)
-        _say("ready")
-        if await lines.readline():
-            running = [asyncio.ensure_future(client) for client in clients]
-            await lines.read()  # to its end
+        start = Start(asyncio.Event(), asyncio.Semaphore(0))
+        clients = await _clients(stack, abuse, api, server, link, start, count)
+        running = [asyncio.ensure_future(client) for client in clients]
+        try:
+            for _ in running:
+                await start.ready.acquire()
+            _say("ready")
+            if await lines.readline():
+                start.begin.set()
+                await lines.read()  # to its end
+        finally:
             for each in running:
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        else:
-            for client in clients:
-                client.close()
     _say(json.dumps(counts))
 
 
@@ -83,8 +88,21 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Of all clients at once: each says that it is ready, and then waits for `begin`."""
+
+    begin: asyncio.Event
+    ready: asyncio.Semaphore
+
+    async def wait(self) -> None:
+        """Waits until all may begin."""
+        self.ready.release()
+        await self.begin.wait()
+
+
 async def _clients(
-    stack: AsyncExitStack, abuse: Abuse, api: str, server: str, link: str, count: Count
+    stack: AsyncExitStack, abuse: Abuse, api: str, server: str, link: str, start: Start, count: Count
 ) -> list[Coroutine[Any, Any, None]]:
     match abuse:
         case Posts():
@@ -92,27 +110,22 @@ async def _clients(
             assert at.hostname is not None
             assert at.port is not None
             numbers = iter(range(10**9))
-            address = at.hostname, at.port
-            return [_posts(address, abuse, numbers.__next__, count) for _ in range(CLIENTS * abuse.at_once)]
+            asks = _Asks((at.hostname, at.port), abuse, numbers.__next__)
+            return [_posts(asks, start, count) for _ in range(CLIENTS * abuse.at_once)]
         case Messages():
             http = await stack.enter_async_context(aiohttp.ClientSession())
-            return [_sockets(http, f"{server}/ws", abuse, first, count) for first in range(CLIENTS)]
+            return [_sockets(http, f"{server}/ws", abuse, first, start, count) for first in range(CLIENTS)]
         case Requests():
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-abuse-"))
-            members = [
-                await stack.enter_async_context(
-                    join(link, PeerOptions(f"abuser {n}", 0, 1, "cpu", "auto", ("127.0.0.1",)), Store(folder))
-                )
-                for n in range(CLIENTS)
-            ]
-            return [_frames(member, abuse, first, count) for first, member in enumerate(members)]
+            store = Store(Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-abuse-"))))
+            return [_frames(link, store, abuse, first, start, count) for first in range(CLIENTS)]
         case Nothing():
-            return [_computes(count) for _ in range(CLIENTS)]
+            return [_computes(start, count) for _ in range(CLIENTS)]
         case _:
             assert_never(abuse)
 
 
-async def _computes(count: Count) -> None:
+async def _computes(start: Start, count: Count) -> None:
+    await start.wait()
     while True:
         sum(range(100_000))
         count("computed")
@@ -122,11 +135,19 @@ async def _computes(count: Count) -> None:
 # --- HTTP
 
 
-async def _posts(address: tuple[str, int], posts: Posts, number: Callable[[], int], count: Count) -> None:
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    address: tuple[str, int]
+    posts: Posts
+    number: Callable[[], int]  # of the next request
+
+
+async def _posts(asks: _Asks, start: Start, count: Count) -> None:
+    await start.wait()
     while True:
         try:
             async with asyncio.timeout(ANSWER_S):
-                count(await _posted(address, posts, posts.body(number())))
+                count(await _posted(asks.address, asks.posts, asks.posts.body(asks.number())))
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
             count(type(error).__name__)
         await asyncio.sleep(PAUSE_S)
@@ -183,7 +204,10 @@ async def _endlessly(writer: asyncio.StreamWriter) -> None:
 # --- the signaling server
 
 
-async def _sockets(http: aiohttp.ClientSession, url: str, abuse: Messages, first: int, count: Count) -> None:
+async def _sockets(
+    http: aiohttp.ClientSession, url: str, abuse: Messages, first: int, start: Start, count: Count
+) -> None:
+    await start.wait()
     place = first
     while True:
         place += 1
@@ -201,19 +225,20 @@ async def _sockets(http: aiohttp.ClientSession, url: str, abuse: Messages, first
 # --- members
 
 
-async def _frames(member: MeshMember, abuse: Requests, first: int, count: Count) -> None:
-    number = 0
-    while True:
-        number += 1
-        try:
-            leader = member.view.leader or ""
-            await member.links.dialer.dial(leader)
-            body = abuse.bodies[(first + number) % len(abuse.bodies)]
-            member.links.dialer.send(leader, Request(2**40 + number, "status", body))
-            count("sent")
-        except (PeerError, TimeoutError) as error:
-            count(type(error).__name__)
-        await asyncio.sleep(FRAME_S)
+async def _frames(link: str, store: Store, abuse: Requests, first: int, start: Start, count: Count) -> None:
+    me = PeerOptions(f"abuser {first}", 0, 1, "cpu", "auto", ("127.0.0.1",))
+    async with join(link, me, store) as member:
+        await start.wait()
+        for number in itertools.count(first):
+            try:
+                leader = member.view.leader or ""
+                await member.links.dialer.dial(leader)
+                body = abuse.bodies[number % len(abuse.bodies)]
+                member.links.dialer.send(leader, Request(2**40 + number, STATUS.method, body))
+                count("sent")
+            except (PeerError, TimeoutError) as error:
+                count(type(error).__name__)
+            await asyncio.sleep(FRAME_S)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Edge. What requests mean is decided in peer.gateway.chat_requests, what answers 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -54,6 +55,9 @@ MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
+LEAVING_TURNS: Final = (
+    4  # of the loop, from a request's last byte to the news that its connection ended right after
+)
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 P = ParamSpec("P")
@@ -309,8 +313,14 @@ class Gateway:
 
     # --- answers
 
+    async def _still_there(self) -> None:
+        """Lets the loop look whether who asked has left already, which ends the request before anything is computed."""
+        for _ in range(LEAVING_TURNS):
+            await asyncio.sleep(0)
+
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request, read_chat, self._served())
+        await self._still_there()
         if asked.form is not None:
             await self._grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
@@ -324,6 +334,7 @@ class Gateway:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request, read_completion, self._served())
+        await self._still_there()
         tasks = self._tasks(asked.wanted, asked.prompts)
         heading = self._heading("cmpl", asked.wanted)
         before = [text for text in asked.before for _ in range(asked.wanted.choices)]

@@ -1,11 +1,13 @@
 """Prompts of people and programs as tokens, without holding this process up: bounds first, then a budget.
 
 Edge. A prompt that cannot fit the context is refused by its length alone. A short one is put into tokens here, within a
-bound of characters and of the template's turns that takes some milliseconds; any other in a process of its own.
+bound of characters and of the template's turns that takes some milliseconds, and while all of them together took no
+more than a share of the time; any other in a process of its own.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -24,6 +26,8 @@ SHORT_RENDERED: Final = (
     3000  # of what is put into tokens: tokenizers take some 250 characters a millisecond at worst
 )
 SHORT_TURNS: Final = 2000  # of a template: some 10 ms
+HERE_SHARE: Final = 0.1  # of the time of this process, for short ones
+HERE_BURST_S: Final = 0.1
 BUDGET: Final = Budget(cpu_s=10.0, memory_bytes=1 << 30)
 AGAIN_S: Final = 5.0  # told to whoever finds too many waiting
 
@@ -39,6 +43,24 @@ class Prompt:
     front: int = 0
 
 
+class Allowance:
+    """Time that short work may take in this process: a share of what passes, of which at most `burst_s` is saved up."""
+
+    def __init__(self, now_s: float, share: float = HERE_SHARE, burst_s: float = HERE_BURST_S) -> None:
+        self._share, self._burst_s = share, burst_s
+        self._left_s, self._at_s = burst_s, now_s
+
+    def left(self, now_s: float) -> bool:
+        """Whether there is any."""
+        self._left_s = min(self._burst_s, self._left_s + (now_s - self._at_s) * self._share)
+        self._at_s = now_s
+        return self._left_s > 0
+
+    def spend(self, seconds: float) -> None:
+        """Takes what was needed, be it more than there was."""
+        self._left_s -= seconds
+
+
 class Prompts:
     """The prompts of one model. For one event loop."""
 
@@ -46,6 +68,7 @@ class Prompts:
         """`text` gives what `file` reads, in this process."""
         self._text = text
         self._jobs = Jobs(TextFile.read, file, budget=BUDGET)
+        self._here = Allowance(time.monotonic())
 
     @property
     def text(self) -> Text:
@@ -83,12 +106,15 @@ class Prompts:
         """
         text = self._text()
         most = text.most_characters(context)
-        if characters <= SHORT_CHARACTERS:
+        if characters <= SHORT_CHARACTERS and self._here.left(time.monotonic()):
+            begun = time.thread_time()
             try:
                 with text.within(min(SHORT_RENDERED, most), SHORT_TURNS):
                     return work(text, *args, **_)
             except (TextTooLong, TemplateSpent):
                 pass  # longer, or slower, than it looked
+            finally:
+                self._here.spend(time.thread_time() - begun)
         try:
             return await self._jobs.run(_long, most, work, args)
         except TextTooLong as error:
