@@ -35,7 +35,7 @@ from signaling.errors import (
     TooSlow,
     code_of,
 )
-from signaling.generated.messages import MAX_CLIENT_BYTES, Registered, Relay, ServerMessage
+from signaling.generated.messages import MAX_CLIENT_BYTES, MAX_JOIN_BYTES, Registered, Relay, ServerMessage
 from signaling.guard import check_host, check_origin
 from signaling.ice import LENT_TIMES
 from signaling.limits import SocketMeter
@@ -208,6 +208,10 @@ class SignalingServer:
             error: SignalingError | None
             if frame.type is not WSMsgType.TEXT:
                 error = MalformedMessage("messages are text frames, this one is binary")
+            elif len(frame.data) > MAX_JOIN_BYTES and not self.hub.is_inside(socket.number):
+                error = MessageTooLarge(
+                    f"a join has at most {MAX_JOIN_BYTES} bytes, this message has {len(frame.data)}"
+                )
             else:
                 error = meter.count(len(frame.data), time.monotonic())
             if error is None:

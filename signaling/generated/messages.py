@@ -15,6 +15,7 @@ from signaling.presence import NONCE_BYTES, Presence, Signal, SignalKind, Vouch
 
 SIGNALING_PROTOCOL = 2  # the version of these messages
 MAX_CLIENT_BYTES = 256 * 1024  # what a server takes: the largest message is a registration or an SDP
+MAX_JOIN_BYTES = 16 * 1024  # what a server takes of who has not joined: a join has 1-2 KB
 MAX_SERVER_BYTES = 1024 * 1024  # what a client takes: a welcome lists every member and revocation
 MAX_SDP_CHARS = 64 * 1024  # real ones have 1-5 KB
 MAX_NAME_CHARS = 64

@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from peer.transport.signaling_client import SignalingClient
-from signaling.generated.messages import Leave, Register, Relay
+from signaling.generated.messages import MAX_JOIN_BYTES, Leave, Register, Relay
 from signaling.limits import Limits, Rate
 from signaling.messages import encode
 from signaling.presence import SignalKind, make_signal
@@ -53,7 +53,8 @@ async def test_garbage_closes_only_its_sender(kit: Any) -> None:
                 (b"", "MalformedMessage"),
                 ("", "MalformedMessage"),
                 ("{}", "MalformedMessage"),
-                ("[" * 50_000, "MalformedMessage"),
+                ("[" * MAX_JOIN_BYTES, "MalformedMessage"),
+                ("[" * (MAX_JOIN_BYTES + 1), "MessageTooLarge"),
                 ('{"kind":"welcome"}', "UnknownMessage"),
                 (encode(Register(1, (grant,), ())), "OutOfOrder"),
                 (valid, "ReplayedJoin"),
@@ -77,7 +78,7 @@ async def test_garbage_closes_only_its_sender(kit: Any) -> None:
             await alive(founder, joiner, two, kit, b"z")
             text = await (await http.get("/metrics")).text()
             assert 'shoal_rejected_total{reason="MalformedMessage"}' in text
-            assert 'shoal_rejected_total{reason="MessageTooLarge"} 1.0' in text
+            assert 'shoal_rejected_total{reason="MessageTooLarge"} 2.0' in text
             assert 'shoal_relayed_messages_total{kind="offer"} 1.0' in text
             assert "shoal_rooms 1.0" in text
             assert "shoal_members 2.0" in text

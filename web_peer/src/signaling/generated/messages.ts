@@ -11,6 +11,7 @@ import { bytes, flag, id, int, list, maybe, record, text, word, type Read } from
 
 export const SIGNALING_PROTOCOL = 2; // the version of these messages
 export const MAX_CLIENT_BYTES = 256 * 1024; // what a server takes: the largest message is a registration or an SDP
+export const MAX_JOIN_BYTES = 16 * 1024; // what a server takes of who has not joined: a join has 1-2 KB
 export const MAX_SERVER_BYTES = 1024 * 1024; // what a client takes: a welcome lists every member and revocation
 export const MAX_SDP_CHARS = 64 * 1024; // real ones have 1-5 KB
 export const MAX_NAME_CHARS = 64;
