@@ -47,7 +47,7 @@ VOTERS: Final = 3
 OVERHEAD_BYTES: Final = 512 << 20
 VOTER_BYTES: Final = 64 << 20  # of those that hold nothing of the model
 READY_S: Final = 120.0
-CALM_S: Final = 2.0  # after everybody is there, and after each kind
+CALM_S: Final = 1.5  # after everybody is there, and after each kind
 END_S: Final = 10.0  # for the clients to say what they were answered
 TRY_S: Final = 20.0  # of one question about health or of one beat: a longer one counts as this long
 EVERY_S: Final = 0.05  # between two of them
@@ -195,13 +195,13 @@ async def _bench(store: Store, model_id: str, kinds: Sequence[str], each_s: floa
             await asyncio.sleep(CALM_S)
             windows.append(await _window(QUIET, each_s))
             say(_line(QUIET, figures_of(seen, windows), {}))
-            for kind in kinds:
+            for kind in kinds:  # each between two quiet times
                 async with _abused(kind, manifest.name, api, server, link) as told:
                     windows.append(await _window(kind, each_s))
                 answered[kind] = dict(told)
                 say(_line(kind, figures_of(seen, windows[-1:]), told))
                 await asyncio.sleep(CALM_S)
-            windows.append(await _window(QUIET, each_s))
+                windows.append(await _window(QUIET, each_s))
     return _figures(seen, windows, answered, each_s)
 
 
@@ -210,9 +210,12 @@ def _figures(
 ) -> dict[str, Any]:
     quiet = figures_of(seen, [window for window in windows if window.kind == QUIET])
     cases = []
-    for kind, counts in answered.items():
-        figures = figures_of(seen, [window for window in windows if window.kind == kind])
-        cases.append({"kind": kind, **figures, "times": over_quiet(figures, quiet), "answered": counts})
+    for before, window, after in zip(windows[::2], windows[1::2], windows[2::2], strict=False):
+        figures, around = figures_of(seen, [window]), figures_of(seen, [before, after])
+        counts = answered[window.kind]
+        cases.append(
+            {"kind": window.kind, **figures, "times": over_quiet(figures, around), "answered": counts}
+        )
     worst = {
         name: max((case["times"][name] or 0.0 for case in cases), default=None)
         for name in ("gap_p50", "gap_p95", "gap_max", "health_p95", "health_max", "beat_p95", "beat_max")
