@@ -55,9 +55,7 @@ MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
-LEAVING_TURNS: Final = (
-    4  # of the loop, from a request's last byte to the news that its connection ended right after
-)
+LEAVING_TURNS: Final = 4  # of the loop, until it knows that a connection ended right after a request
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
 P = ParamSpec("P")

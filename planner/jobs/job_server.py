@@ -27,7 +27,11 @@ NO_ROOM: Final = "no room"  # in place of an answer: the address space was spent
 
 
 def main() -> None:
-    """Loads what the first message names, then forks for each socket that comes, until standard input ends."""
+    """Loads what the first message names, then forks for each socket that comes, until standard input ends.
+
+    The argument says how far this and its jobs stand behind the program that asks.
+    """
+    os.nice(int(sys.argv[1]))
     for number in (signal.SIGINT, signal.SIGIO):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for jobs
@@ -81,10 +85,9 @@ def _work(channel: socket.socket, prepared: Callable[[], Any]) -> None:
     channel.sendall(BEGUN)
     while (message := receive(channel)) is not None:
         try:
-            cpu_s, memory_bytes, nice, keeps, work, args = pickle.loads(message)
+            cpu_s, memory_bytes, keeps, work, args = pickle.loads(message)
             if not bounded:
                 _bound(memory_bytes)
-                os.nice(nice)
                 bounded = True
             _arm(channel, cpu_s)
             try:

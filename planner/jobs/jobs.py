@@ -117,7 +117,7 @@ class Jobs:
                 "OPENBLAS_NUM_THREADS": "1",
             }  # a fork takes one thread along
             process = subprocess.Popen(
-                [sys.executable, job_server.__file__],
+                [sys.executable, job_server.__file__, str(self._budget.nice)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,  # what a library prints when it fails may quote a prompt
@@ -197,7 +197,7 @@ class _Job:
 
     def __init__(self, jobs: Jobs, budget: Budget) -> None:
         self._jobs = jobs
-        self._cpu_s, self._memory_bytes, self._nice = budget.cpu_s, budget.memory_bytes, budget.nice
+        self._cpu_s, self._memory_bytes = budget.cpu_s, budget.memory_bytes
         self._channel: socket.socket | None = None
         self._closed = False
 
@@ -214,7 +214,7 @@ class _Job:
             raise JobBroken("the process that worked on this has ended")
         if self._channel is None:
             self._channel = await self._jobs._forked()
-        message = pickle.dumps((self._cpu_s, self._memory_bytes, self._nice, keeps, work, args))
+        message = pickle.dumps((self._cpu_s, self._memory_bytes, keeps, work, args))
         begun = time.monotonic()
         try:
             async with asyncio.timeout(self._cpu_s * WALL_FACTOR):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
 
+import pytest
 from aiohttp import ClientSession
 
+from peer.errors import NoPlan
+from peer.gateway.answers import Answers, Task
+from peer.gateway.chat_requests import completion_request
+from peer.gateway.request_reading import ReadCompletion
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import ModelOffered, PlanActivated, PlanProposed, UnitsHeld
@@ -104,3 +111,44 @@ async def test_who_is_lost_is_said_by_name_though_nothing_changed_since_this_pee
 
 async def nothing() -> None:
     return None
+
+
+class Read:
+    """In place of what puts prompts into tokens."""
+
+    async def run(self, *_: object) -> ReadCompletion:
+        wanted = completion_request({"model": "m", "prompt": "a", "max_tokens": 1}).wanted
+        return ReadCompletion(wanted, ((1,),), ("",))
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_nothing_is_computed_for_a_program_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+
+    def together(_: Answers, tasks: Sequence[Task]) -> None:
+        begun.append(len(tasks))
+        raise NoPlan("nobody computes here")
+
+    monkeypatch.setattr(Answers, "together", together)
+    async with town() as here:
+        await here.found("a")
+        asker = await here.join("q", compute=False)
+        monkeypatch.setattr(asker.model, "_prompts", Read())
+        async with asked(here, "a", "q") as (http, _):
+            at = urlsplit(http.headers["X-Base"])
+            request = (
+                b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                b"Content-Length: 2\r\n\r\n"
+            )
+            for size in (0, 1, 2) * 5:  # of the body, in a packet of its own
+                _, writer = await asyncio.open_connection(at.hostname, at.port)
+                writer.write(request + b"{}"[: 2 - size])
+                await writer.drain()
+                writer.write(b"{}"[2 - size :])
+                await writer.drain()
+                writer.transport.abort()
+            async with http.post(http.headers["X-Base"] + "/v1/completions", json={}) as answer:
+                assert answer.status == 503
+    assert begun == [1]
