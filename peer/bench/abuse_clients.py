@@ -45,12 +45,13 @@ Count = Callable[[str], None]
 def main() -> None:
     """The program."""
     kind, model, api, server, link = sys.argv[1:]
-    _stand_behind()
+    stand_behind()
     with suppress(KeyboardInterrupt):
         asyncio.run(_run(KINDS[kind](model), api, server, link))
 
 
-def _stand_behind() -> None:
+def stand_behind() -> None:
+    """Leaves the processors to all others."""
     os.nice(LEAST_NICE)
     with suppress(OSError):  # Linux with automatic groups weighs sessions, not processes
         Path("/proc/self/autogroup").write_text(str(LEAST_NICE))
