@@ -53,8 +53,9 @@ def main() -> None:
 def stand_behind() -> None:
     """Leaves the processors to all others."""
     os.nice(LEAST_NICE)
-    with suppress(OSError):  # Linux with automatic groups weighs sessions, not processes
-        Path("/proc/self/autogroup").write_text(str(LEAST_NICE))
+    if os.getsid(0) == os.getpid():  # Linux with automatic groups weighs sessions, not processes
+        with suppress(OSError):
+            Path("/proc/self/autogroup").write_text(str(LEAST_NICE))
 
 
 async def _run(abuse: Abuse, api: str, server: str, link: str) -> None:
