@@ -118,6 +118,12 @@ def _name_of(host: str) -> str:
     return host.partition(":")[0] if host.count(":") == 1 else host
 
 
+async def _still_there() -> None:
+    """Lets the loop look whether who asked has left already, which ends the request before anything is computed."""
+    for _ in range(LEAVING_TURNS):
+        await asyncio.sleep(0)
+
+
 def _key_of(request: web.Request) -> bytes:
     _, _, key = request.headers.get("Authorization", "").partition(" ")
     return key.strip().encode("utf-8", "surrogateescape")
@@ -250,6 +256,7 @@ class Gateway:
             raise ApiError("expected Content-Type: application/json", 415)
         self._line.check(1)
         async with self._incoming.body(request, self._client(request)) as raw:
+            await _still_there()
             return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
 
     def _client(self, request: web.Request) -> str:
@@ -311,14 +318,8 @@ class Gateway:
 
     # --- answers
 
-    async def _still_there(self) -> None:
-        """Lets the loop look whether who asked has left already, which ends the request before anything is computed."""
-        for _ in range(LEAVING_TURNS):
-            await asyncio.sleep(0)
-
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request, read_chat, self._served())
-        await self._still_there()
         if asked.form is not None:
             await self._grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
@@ -332,7 +333,6 @@ class Gateway:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request, read_completion, self._served())
-        await self._still_there()
         tasks = self._tasks(asked.wanted, asked.prompts)
         heading = self._heading("cmpl", asked.wanted)
         before = [text for text in asked.before for _ in range(asked.wanted.choices)]

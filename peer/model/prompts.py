@@ -27,7 +27,7 @@ SHORT_RENDERED: Final = (
 )
 SHORT_TURNS: Final = 2000  # of a template: some 10 ms
 HERE_SHARE: Final = 0.1  # of the time of this process, for short ones
-HERE_BURST_S: Final = 0.1
+HERE_BURST_S: Final = 0.03
 BUDGET: Final = Budget(cpu_s=10.0, memory_bytes=1 << 30)
 AGAIN_S: Final = 5.0  # told to whoever finds too many waiting
 
