@@ -19,6 +19,7 @@ from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import ModelOffered, PlanActivated, PlanProposed, UnitsHeld
 from peer.state.member_commands import Command, encode_command
 from peer.state.plan_record import PlanRecord, PlanStage
+from planner.model.sampling_defaults import USUAL
 from tests.peer.town import MODEL, Town, town
 
 
@@ -117,7 +118,7 @@ class Read:
     """In place of what puts prompts into tokens."""
 
     async def run(self, *_: object) -> ReadCompletion:
-        wanted = completion_request({"model": "m", "prompt": "a", "max_tokens": 1}).wanted
+        wanted = completion_request({"model": "m", "prompt": "a", "max_tokens": 1}, USUAL).wanted
         return ReadCompletion(wanted, ((1,),), ("",))
 
     async def close(self) -> None:
