@@ -21,7 +21,7 @@ from planner.solvers.graph_exact import Exact, is_small
 from planner.solvers.graph_search import EFFORT, Search
 from planner.types import Infeasible
 
-FIRST_EFFORT: Final = 60_000  # of the search that precedes an exact one
+FIRST_EFFORT: Final = 90_000  # of the search that precedes an exact one
 WORTH: Final = 0.9  # of the figure of the plan that serves: another must be at most so much
 
 

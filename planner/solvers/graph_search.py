@@ -19,7 +19,7 @@ from planner.solvers.seeded_random import Draws
 SEED: Final = 1
 STARTS: Final = 5  # that are annealed, where there is effort for so many
 TRIES: Final = 2_500  # evaluations of each then
-EFFORT: Final = 500_000  # units and edges looked at, about a second of a slow core
+EFFORT: Final = 1_500_000  # units and edges looked at, more with more peers: about a second of a slow core
 LEAST: Final = 200  # evaluations, however large the graph is
 ANNEALED: Final = 0.75  # of the effort; what is left polishes
 HOT: Final = 0.2  # of the primary figure: what annealing accepts at first
@@ -48,7 +48,7 @@ class Search:
         self._draws = Draws(SEED)
         self._seen: dict[bool, Placement] = {}  # the best that fits, split or on one peer
         self._count = len(board.needs)
-        self._cost = self._count + len(board.request.work.edges)
+        self._cost = (self._count + len(board.request.work.edges)) * (10 + len(board.names)) // 10
         self._left = 0
         self.more(effort)
         edges = board.request.work.edges
