@@ -287,6 +287,13 @@ def parser() -> argparse.ArgumentParser:
     listed.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     serve = command("serve", "found a mesh: signaling server, model store and first peer")
     _model(serve, nargs="?")
+    serve.add_argument(
+        "more",
+        metavar="MODEL",
+        nargs="*",
+        type=text,
+        help="run beside it: .onnx files, or ids of models that shoal import brought",
+    )
     _founder(serve)
     _invited(serve)
     serve.add_argument(

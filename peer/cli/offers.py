@@ -10,17 +10,16 @@ from typing import Any, Final
 
 from peer.cli.chat import asker
 from peer.errors import BadCommand, CannotServe
+from peer.launch.offered_models import offer_of_store
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
 from peer.model.fetcher import Fetcher
 from peer.state.display_names import name_of, named, names
 from peer.state.generated.commands import ModelOffered, ModelWithdrawn
-from peer.state.member_commands import check_command
 from peer.state.mesh_state import MeshState, refusal
 from peer.state.proposal_rights import may_say
 from peer.storage.peer_keys import OWNERS
-from planner.model.graph_manifest import decode_graph_manifest
 from planner.model.store import MANIFEST_LIMIT_BYTES, Store
 from signaling.invites import parse_link
 
@@ -36,12 +35,8 @@ async def offer(args: argparse.Namespace) -> int:
     """Imports the model where it is not in the store, and has the log say it; 1 where nobody can hold it now."""
     if not 0 <= args.wait <= MOST_WAIT_S:
         raise BadCommand(f"--wait: expected seconds from 0 to {MOST_WAIT_S:.0f}, got {args.wait:g}")
-    from peer.launch.model_import import find_or_import_graph  # importers, which status need not wait for
-
     store = Store(args.store)
-    model = await asyncio.to_thread(find_or_import_graph, store, args.model)
-    manifest = await asyncio.to_thread(lambda: decode_graph_manifest(store.manifest_bytes(model)))
-    wanted = offer_of(model, args.offered or manifest.name)
+    wanted = await asyncio.to_thread(offer_of_store, store, args.model, args.offered)
     fetcher = Fetcher(store, parse_link(args.link).server)
     args.state = args.state / OWNERS
     with interrupts() as ctrl:
@@ -59,19 +54,6 @@ async def withdraw(args: argparse.Namespace) -> int:
             with ctrl.cancelling():
                 out.print(await take_back(mesh, ModelWithdrawn(args.offered)), markup=False)
                 return 0
-
-
-def offer_of(model: str, name: str) -> ModelOffered:
-    """Raises BadCommand for a name that no offer may have."""
-    wanted = ModelOffered(model, name)
-    try:
-        check_command(wanted)
-    except BadCommand:
-        raise BadCommand(
-            f"the model calls itself {name!r:.80}, which is no name of an offer: give one of letters, digits and "
-            "_.:+- with --name"
-        ) from None
-    return wanted
 
 
 async def give(mesh: MeshMember, wanted: ModelOffered, fetcher: Fetcher, wait_s: float) -> str:

@@ -7,7 +7,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from peer.coordination.plan_forecast import Foresight
 from peer.errors import CannotServe, StateUnusable
 from peer.launch.model_import import find_or_import
 from peer.launch.nearby import announced
+from peer.launch.offered_models import offer_beside, offer_of_store
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
@@ -30,7 +31,7 @@ from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.state.display_names import name_of, named, names
-from peer.state.generated.commands import Protection
+from peer.state.generated.commands import ModelOffered, Protection
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord
 from peer.state.protection import chosen
@@ -156,11 +157,14 @@ def serve(args: argparse.Namespace) -> int:
     model_id = find_or_import(
         store, args.model, args.weights
     )  # before there is a loop: Ctrl-C ends it at once
+    offered = [offer_of_store(store, name) for name in args.more]
     say(f"starting {decode_manifest(store.manifest_bytes(model_id)).name}, model {model_id[:12]}")
-    return asyncio.run(_serve(args, store, model_id))
+    return asyncio.run(_serve(args, store, model_id, offered))
 
 
-async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
+async def _serve(
+    args: argparse.Namespace, store: Store, model_id: str, offered: Sequence[ModelOffered]
+) -> int:
     async with AsyncExitStack() as stack:
         ctrl = stack.enter_context(interrupts())
         report = stack.enter_context(reporting())
@@ -186,6 +190,8 @@ async def _serve(args: argparse.Namespace, store: Store, model_id: str) -> int:
             file.listens(mesh.link.server, mesh.client.server)
         if writer is not None:
             stack.enter_context(keep_history(mesh, writer, foresight))
+        for wanted in offered:
+            await offer_beside(mesh, wanted)
         show_link(mesh, qr=not args.no_qr)
         if args.nearby:
             model = mesh.view.state.model

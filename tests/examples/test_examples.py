@@ -81,7 +81,7 @@ def test_cross_browser_says_how_it_is_called_and_what_is_missing() -> None:
 
 
 def test_programs_that_ask_say_how_they_are_called_and_refuse_a_wrong_link() -> None:
-    for name in ("ask.py", "ask_blocking.py", "compare_seeds.py", "openai_client.py"):
+    for name in ("ask.py", "ask_blocking.py", "compare_seeds.py", "openai_client.py", "run_onnx.py"):
         done = run(name)
         assert done.returncode == 2, name
         assert f"python examples/{name}" in done.stderr

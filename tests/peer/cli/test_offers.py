@@ -10,8 +10,9 @@ from typing import cast
 import pytest
 
 from peer.cli.main import main
-from peer.cli.offers import give, offer_line, offer_of, offers_shown, take_back
+from peer.cli.offers import give, offer_line, offers_shown, take_back
 from peer.errors import BadCommand, CannotServe
+from peer.launch.offered_models import offer_beside, offer_of
 from peer.member.mesh_member import MeshMember
 from peer.model.fetcher import Fetcher
 from peer.state.generated.commands import ModelOffered, ModelPlaced, ModelWithdrawn, RoleGiven, RunStage
@@ -57,6 +58,15 @@ async def say(leader: MeshMember, command: Command) -> None:
 
 async def offer(mesh: MeshMember, wanted: ModelOffered = OCR, body: bytes | None = MANIFEST) -> str:
     return await give(mesh, wanted, cast(Fetcher, Server(body)), 0.05)
+
+
+async def test_a_founder_offers_what_it_was_started_with_once() -> None:
+    async with owned() as (_, founder, _asker):
+        await offer_beside(founder, OCR)
+        await founder.view.until(lambda state: "ocr" in state.offers, 20.0)
+        await offer_beside(founder, OCR)  # as when it starts again with a mesh that it keeps
+        with pytest.raises(BadCommand, match="is called ocr already"):
+            await offer_beside(founder, ModelOffered("f" * 64, "ocr"))
 
 
 async def test_an_owner_offers_and_withdraws() -> None:

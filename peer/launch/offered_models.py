@@ -1,0 +1,44 @@
+"""Models of the store that a mesh is to run beside its own, as its log says them."""
+
+from __future__ import annotations
+
+from peer.errors import BadCommand
+from peer.member.mesh_member import MeshMember
+from peer.state.generated.commands import ModelOffered
+from peer.state.member_commands import check_command
+from peer.state.mesh_state import refusal
+from planner.model.graph_manifest import decode_graph_manifest
+from planner.model.store import Store
+
+
+def offer_of_store(store: Store, name: str, called: str | None = None) -> ModelOffered:
+    """The offer of a model, imported where the store does not have it, under its own name where it is not `called`
+    otherwise. Raises ModelError, and BadCommand for a name that no offer may have.
+    """
+    from peer.launch.model_import import find_or_import_graph  # importers, which status need not wait for
+
+    model = find_or_import_graph(store, name)
+    return offer_of(model, called or decode_graph_manifest(store.manifest_bytes(model)).name)
+
+
+async def offer_beside(mesh: MeshMember, wanted: ModelOffered) -> None:
+    """Has the log say it, unless it does. Raises BadCommand for a name that is taken."""
+    known = mesh.view.state.offers.get(wanted.name)
+    if known is not None and known.model == wanted.model:
+        return
+    if why := refusal(mesh.view.state, wanted):
+        raise BadCommand(why)
+    await mesh.propose(wanted)
+
+
+def offer_of(model: str, name: str) -> ModelOffered:
+    """Raises BadCommand for a name that no offer may have."""
+    wanted = ModelOffered(model, name)
+    try:
+        check_command(wanted)
+    except BadCommand:
+        raise BadCommand(
+            f"the model calls itself {name!r:.80}, which is no name of an offer: give one of letters, digits and "
+            "_.:+- with --name"
+        ) from None
+    return wanted
