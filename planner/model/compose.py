@@ -166,6 +166,8 @@ def _unit_model(unit: GraphUnit, blobs: Blobs) -> ModelProto:
     except DecodeError:
         raise _wrong(unit, "an ONNX model expected") from None
     domains = [opset.domain for opset in model.opset_import]
+    if not all(isinstance(domain, str) for domain in domains):  # bytes that are no UTF-8
+        raise _wrong(unit, "names in UTF-8 expected")
     if model.functions or model.training_info or len(set(domains)) != len(domains):
         raise _wrong(unit, "no functions, no training, each domain of operators once expected")
     graph = model.graph
@@ -205,13 +207,18 @@ class _Names:
         self._visible: set[str] = set()
         self.nodes = 0
 
-    def define(self, name: str) -> None:
+    def define(self, name: str | bytes) -> None:
+        """Takes that it is made here. Protobuf gives bytes that are no UTF-8 as they are."""
+        if isinstance(name, bytes):
+            raise _wrong(self._unit, "names in UTF-8 expected")
         if not name or name in self._made:
             raise _wrong(self._unit, f"names that differ expected, got {name[:80]!r} twice or empty")
         self._made.add(name)
         self._visible.add(name)
 
-    def use(self, name: str) -> None:
+    def use(self, name: str | bytes) -> None:
+        if isinstance(name, bytes):
+            raise _wrong(self._unit, "names in UTF-8 expected")
         if name not in self._visible:
             raise _wrong(self._unit, f"{name[:80]!r} is used and not made before")
 

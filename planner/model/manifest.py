@@ -10,7 +10,7 @@ import json
 import math
 import re
 from dataclasses import dataclass
-from typing import Final, Literal, TypeVar, get_args
+from typing import Final, Literal, TypeGuard, TypeVar, get_args
 
 from planner.errors import CorruptStore
 from planner.model.architecture import Architecture, RopeScaling
@@ -38,6 +38,7 @@ MOST_COUNTS: Final = {  # of an architecture, each at least 1
     "rope_dims": 1024,
 }
 SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
+SURROGATE: Final = re.compile("[\ud800-\udfff]")  # what JSON can say and UTF-8 cannot
 
 DType = Literal["f32", "f16", "u8"]
 DTYPE_BYTES: Final[dict[DType, int]] = {"f32": 4, "f16": 2, "u8": 1}
@@ -208,13 +209,21 @@ def opened(encoded: bytes, expected: str, otherwise: str) -> Fields:
     if len(encoded) > MAX_MANIFEST_BYTES:
         raise CorruptStore(f"manifest: at most {MAX_MANIFEST_BYTES} bytes expected, got {len(encoded)}")
     try:
-        document = json.loads(encoded)
+        document = json.loads(encoded.decode(), parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise CorruptStore(f"manifest: JSON expected: {error}; import the model again") from None
     root = Fields(document, "manifest")
     if root.text("format", 64) != expected:
         raise CorruptStore(f'manifest: format "{expected}" expected; {otherwise}')
     return root
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def _is_text(value: object, limit: int) -> TypeGuard[str]:
+    return isinstance(value, str) and len(value) <= limit and not SURROGATE.search(value)
 
 
 def decode_manifest(encoded: bytes) -> Manifest:
@@ -293,7 +302,7 @@ class Fields:
     def text(self, name: str, limit: int) -> str:
         """Returns a string of at most `limit` characters. Raises CorruptStore."""
         value = self._get(name)
-        if not isinstance(value, str) or len(value) > limit:
+        if not _is_text(value, limit):
             raise self._wrong(name, f"a string of at most {limit} characters")
         return value
 
@@ -314,9 +323,13 @@ class Fields:
     def positive(self, name: str) -> float:
         """Returns a finite number above 0. Raises CorruptStore."""
         value = self._get(name)
-        if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:  # type: ignore[arg-type,operator]
+        try:
+            number = float(value) if type(value) in (int, float) else 0.0  # type: ignore[arg-type]
+        except OverflowError:  # a whole number of hundreds of digits
+            number = math.inf
+        if not 0 < number < math.inf:
             raise self._wrong(name, "a positive finite number")
-        return float(value)  # type: ignore[arg-type]
+        return number
 
     def positives(self, name: str, limit: int) -> tuple[float, ...]:
         """Returns a list of at most `limit` finite numbers above 0. Raises CorruptStore."""
@@ -352,7 +365,7 @@ class Fields:
         """Returns a list of at most `length` strings of at most `limit` characters. Raises CorruptStore."""
         items = self._list(name, length)
         for item in items:
-            if not isinstance(item, str) or len(item) > limit:
+            if not _is_text(item, limit):
                 raise self._wrong(name, f"strings of at most {limit} characters")
         return tuple(items)  # type: ignore[arg-type]
 
@@ -361,13 +374,13 @@ class Fields:
         items = self._list(name, length)
         for item in items:
             number = type(item) is int and 0 <= item <= limit
-            if not number and not (isinstance(item, str) and 0 < len(item) <= chars):
+            if not number and not (_is_text(item, chars) and item):
                 raise self._wrong(name, f"whole numbers up to {limit} or names")
         return tuple(items)  # type: ignore[arg-type]
 
     def names(self, length: int, chars: int) -> tuple[str, ...]:
         """Returns the names of all fields, sorted. Raises CorruptStore where there are too many or too long ones."""
-        if len(self._value) > length or any(len(name) > chars for name in self._value):
+        if len(self._value) > length or not all(_is_text(name, chars) for name in self._value):
             raise CorruptStore(f"{self.place}: at most {length} fields with names of up to {chars} expected")
         return tuple(sorted(self._value))
 

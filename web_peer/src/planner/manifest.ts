@@ -8,11 +8,12 @@ export const MOST_ENVELOPE_BYTES = 1 << 20;
 export const FORMAT = 'shoal-1';
 export const PIECE_BYTES = 4 << 20; // blobs are hashed in pieces of this size
 export const MAX_MANIFEST_BYTES = 32 << 20;
-const MAX_BLOB_BYTES = 64 * 2 ** 30;
-const MAX_UNITS = 4096;
+export const MAX_BLOB_BYTES = 64 * 2 ** 30;
+export const MAX_UNITS = 4096;
 const MAX_TENSORS = 64; // per unit
 const MAX_TEMPLATE_CHARS = 1 << 20;
 const SHA256 = /^[0-9a-f]{64}$/;
+const LONE_SURROGATE = /\p{Surrogate}/u;
 
 export type UnitKind = 'embed' | 'attn' | 'ffn' | 'head';
 export type Dtype = 'f32' | 'f16' | 'u8';
@@ -107,19 +108,28 @@ export function pieceBytes(ref: BlobRef, index: number): number {
   return Math.min(PIECE_BYTES, ref.bytes - index * PIECE_BYTES);
 }
 
-/** Raises CannotServe that says which field broke which rule. */
-export function decodeManifest(encoded: Uint8Array): Manifest {
+/** The fields of a manifest of that format. Raises CannotServe, which says `otherwise` of another one. */
+export function opened(encoded: Uint8Array, expected: string, otherwise: string): Fields {
   if (encoded.length > MAX_MANIFEST_BYTES) {
     throw new CannotServe(`manifest: at most ${MAX_MANIFEST_BYTES} bytes expected, got ${encoded.length}`);
   }
   let document: unknown;
   try {
-    document = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(encoded));
+    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(encoded);
+    document = JSON.parse(text);
   } catch (error) {
     throw new CannotServe(`manifest: JSON expected: ${String(error)}; import the model again`);
   }
   const root = new Fields(document, 'manifest');
-  root.choice('format', [FORMAT]);
+  if (root.text('format', 64) !== expected) {
+    throw new CannotServe(`manifest: format "${expected}" expected; ${otherwise}`);
+  }
+  return root;
+}
+
+/** Raises CannotServe that says which field broke which rule. */
+export function decodeManifest(encoded: Uint8Array): Manifest {
+  const root = opened(encoded, FORMAT, 'import the model again with this version');
   const architecture = decodeArchitecture(root.fields('architecture'));
   const units = root.listOfFields('units', MAX_UNITS).map(decodeUnit);
   checkUnits(units, architecture.blocks);
@@ -210,7 +220,8 @@ function decodeUnit(fields: Fields): ManifestUnit {
   };
 }
 
-function decodeBlob(fields: Fields): BlobRef {
+/** A blob with as many hashes as it has pieces. Raises CannotServe. */
+export function decodeBlob(fields: Fields): BlobRef {
   const sha256 = fields.text('sha256', 64);
   const bytes = fields.count('bytes', MAX_BLOB_BYTES);
   const pieces = fields.texts('pieces', MAX_BLOB_BYTES / PIECE_BYTES, 64);
@@ -257,7 +268,7 @@ function checkUnits(units: readonly ManifestUnit[], blocks: number): void {
 }
 
 /** A JSON object whose fields are read with their type and limit, so that errors name the place. */
-class Fields {
+export class Fields {
   readonly place: string;
   private readonly value: Readonly<Record<string, unknown>>;
 
@@ -278,9 +289,13 @@ class Fields {
     return this.get(name) === null;
   }
 
+  has(name: string): boolean {
+    return Object.hasOwn(this.value, name);
+  }
+
   text(name: string, limit: number): string {
     const value = this.get(name);
-    if (typeof value !== 'string' || value.length > limit) {
+    if (!isText(value, limit)) {
       throw this.wrong(name, `a string of at most ${limit} characters`);
     }
     return value;
@@ -294,7 +309,7 @@ class Fields {
 
   count(name: string, limit: number = Number.MAX_SAFE_INTEGER, least = 0): number {
     const value = this.get(name);
-    if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < least || value > limit) {
+    if (!isCount(value, limit, least)) {
       throw this.wrong(name, `a whole number from ${least} to ${limit}`);
     }
     return value;
@@ -320,15 +335,32 @@ class Fields {
   }
 
   counts(name: string, length: number, limit: number, least = 0): number[] {
-    return this.list(name, length).map((value) =>
-      new Fields({ [name]: value }, this.place).count(name, limit, least),
-    );
+    return this.list(name, length).map((value) => {
+      if (!isCount(value, limit, least)) throw this.wrong(name, `whole numbers from ${least} to ${limit}`);
+      return value;
+    });
   }
 
   texts(name: string, length: number, limit: number): string[] {
-    return this.list(name, length).map((value) =>
-      new Fields({ [name]: value }, this.place).text(name, limit),
-    );
+    return this.list(name, length).map((value) => {
+      if (!isText(value, limit)) throw this.wrong(name, `strings of at most ${limit} characters`);
+      return value;
+    });
+  }
+
+  /** A list of at most `length` whole numbers up to `limit` or names of sizes. Raises CannotServe. */
+  sizes(name: string, length: number, limit: number, chars: number): (number | string)[] {
+    return this.list(name, length).map((value) => {
+      if (isCount(value, limit, 0) || (isText(value, chars) && value !== '')) return value;
+      throw this.wrong(name, `whole numbers up to ${limit} or names`);
+    });
+  }
+
+  /** The names of all fields. Raises CannotServe where there are too many or too long ones. */
+  names(length: number, chars: number): string[] {
+    const found = Object.keys(this.value);
+    if (found.length <= length && found.every((name) => isText(name, chars))) return found;
+    throw new CannotServe(`${this.place}: at most ${length} fields with names of up to ${chars} expected`);
   }
 
   fields(name: string): Fields {
@@ -354,4 +386,14 @@ class Fields {
   private wrong(name: string, expected: string): CannotServe {
     return new CannotServe(`${this.place}.${name}: ${expected} expected`);
   }
+}
+
+/** Whether it is a string of so many characters that UTF-8 can say. */
+function isText(value: unknown, limit: number): value is string {
+  if (typeof value !== 'string' || LONE_SURROGATE.test(value)) return false;
+  return value.length <= limit || [...value].length <= limit; // a character may be two units of UTF-16
+}
+
+function isCount(value: unknown, limit: number, least: number): value is number {
+  return typeof value === 'number' && Number.isSafeInteger(value) && value >= least && value <= limit;
 }

@@ -1,0 +1,254 @@
+/*
+ * Decides what a manifest of format shoal-2 may say: units that form a graph, the values between them (twin of
+ * planner/model/graph_manifest.py, which says what each field means). It comes from a stranger: every type, limit, name
+ * and the order are checked before anything uses it.
+ */
+
+import { CannotServe } from '../errors';
+import { type BlobRef, decodeBlob, type Fields, MAX_BLOB_BYTES, MAX_UNITS, opened } from './manifest';
+
+export const FORMAT = 'shoal-2';
+const MAX_NAME_CHARS = 256;
+const MAX_RANK = 16;
+const MAX_SIZE = 2 ** 40; // of one axis
+const MAX_VALUES = 4 * MAX_UNITS;
+const MAX_PORTS = 256; // inputs, outputs of a model or of a unit
+const MAX_UNIT_TENSORS = 8192;
+const MAX_UNIT_BLOBS = 64;
+const MAX_TERMS = 16;
+const MAX_FACTORS = 8;
+const MAX_VALUE_CHARS = 512; // exporters name values by their path in the source
+const ALIGNED = 64;
+const SHOWN_CHARS = 80; // of a name in an error
+const ESCAPES: ReadonlyMap<string, string> = new Map([
+  ['\n', '\\n'],
+  ['\r', '\\r'],
+  ['\t', '\\t'],
+]);
+
+/** Halves of a byte that an element takes; a string counts as 32 bytes. */
+export const HALF_BYTES = {
+  float32: 8,
+  float64: 16,
+  float16: 4,
+  bfloat16: 4,
+  int8: 2,
+  uint8: 2,
+  int16: 4,
+  uint16: 4,
+  int32: 8,
+  uint32: 8,
+  int64: 16,
+  uint64: 16,
+  bool: 2,
+  string: 64,
+  complex64: 16,
+  complex128: 32,
+  int4: 1,
+  uint4: 1,
+} as const;
+
+export type ValueType = keyof typeof HALF_BYTES;
+const VALUE_TYPES = Object.keys(HALF_BYTES) as readonly ValueType[];
+
+/** Of an axis: a number, or the name of a symbolic size. */
+export type Size = number | string;
+
+/** `factor` times the product of symbolic sizes. */
+export interface Term {
+  readonly factor: number;
+  readonly sizes: readonly string[];
+}
+
+/** A tensor that is given, returned, or crosses a border. */
+export interface Value {
+  readonly name: string;
+  readonly dtype: ValueType;
+  readonly shape: readonly Size[];
+  readonly bytes: readonly Term[];
+}
+
+/** A tensor of a unit at `offset` of the blob at place `blob` of the unit's `weights`. */
+export interface Weight {
+  readonly name: string;
+  readonly dtype: ValueType;
+  readonly shape: readonly number[];
+  readonly blob: number;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+export interface GraphUnit {
+  readonly name: string;
+  readonly component: string;
+  readonly graph: BlobRef;
+  readonly weights: readonly BlobRef[];
+  readonly tensors: readonly Weight[];
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly params: number;
+  readonly residentBytes: number;
+  readonly flops: readonly Term[];
+  readonly ops: readonly string[];
+}
+
+/** One model. Its id is the SHA-256 of the manifest's bytes. */
+export interface GraphManifest {
+  readonly name: string;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly sizes: ReadonlyMap<string, number>;
+  readonly values: readonly Value[];
+  readonly units: readonly GraphUnit[];
+  readonly fused: boolean; // computed with all optimizations of the engine; else with basic ones only
+}
+
+/** The blobs that units [first, stop) need, graphs and weights, each once, in order. */
+export function graphBlobsOf(manifest: GraphManifest, first: number, stop: number): BlobRef[] {
+  const found = new Map<string, BlobRef>();
+  for (const { graph, weights } of manifest.units.slice(first, stop)) {
+    for (const blob of [graph, ...weights]) found.set(blob.sha256, blob);
+  }
+  return [...found.values()];
+}
+
+/** The values that units [first, stop) take from elsewhere, each once, in order of use. */
+export function neededBy(manifest: GraphManifest, first: number, stop: number): string[] {
+  const units = manifest.units.slice(first, stop);
+  const made = new Set(units.flatMap(({ outputs }) => outputs));
+  return [...new Set(units.flatMap(({ inputs }) => inputs))].filter((name) => !made.has(name));
+}
+
+/** The values that units [first, stop) make and that are outputs or needed after them, in order. */
+export function givenBy(manifest: GraphManifest, first: number, stop: number): string[] {
+  const later = new Set(manifest.units.slice(stop).flatMap(({ inputs }) => inputs));
+  for (const name of manifest.outputs) later.add(name);
+  const made = manifest.units.slice(first, stop).flatMap(({ outputs }) => outputs);
+  return made.filter((name) => later.has(name));
+}
+
+/** Raises CannotServe that says which field broke which rule. */
+export function decodeGraphManifest(encoded: Uint8Array): GraphManifest {
+  const root = opened(encoded, FORMAT, 'import the model again with this version');
+  const sizes = root.fields('sizes');
+  const manifest: GraphManifest = {
+    name: root.text('name', MAX_NAME_CHARS),
+    inputs: root.texts('inputs', MAX_PORTS, MAX_VALUE_CHARS),
+    outputs: root.texts('outputs', MAX_PORTS, MAX_VALUE_CHARS),
+    sizes: new Map(
+      sizes.names(MAX_PORTS, MAX_VALUE_CHARS).map((name) => [name, sizes.count(name, MAX_SIZE, 1)]),
+    ),
+    values: root.listOfFields('values', MAX_VALUES).map(decodeValue),
+    units: root.listOfFields('units', MAX_UNITS).map(decodeUnit),
+    fused: !root.has('fused') || root.boolean('fused'),
+  };
+  checkOrder(manifest);
+  return manifest;
+}
+
+function decodeTerms(fields: Fields, name: string): Term[] {
+  return fields.listOfFields(name, MAX_TERMS).map((item) => ({
+    factor: item.positive('factor'),
+    sizes: item.texts('sizes', MAX_FACTORS, MAX_VALUE_CHARS),
+  }));
+}
+
+function decodeValue(fields: Fields): Value {
+  return {
+    name: fields.text('name', MAX_VALUE_CHARS),
+    dtype: fields.choice('dtype', VALUE_TYPES),
+    shape: fields.sizes('shape', MAX_RANK, MAX_SIZE, MAX_VALUE_CHARS),
+    bytes: decodeTerms(fields, 'bytes'),
+  };
+}
+
+function decodeWeight(fields: Fields, blobs: readonly BlobRef[]): Weight {
+  const dtype = fields.choice('dtype', VALUE_TYPES);
+  const shape = fields.counts('shape', MAX_RANK, MAX_SIZE);
+  const offset = fields.count('offset', MAX_BLOB_BYTES);
+  const bytes = fields.count('bytes', MAX_BLOB_BYTES);
+  if (dtype === 'string') {
+    throw new CannotServe(`${fields.place}: weights of numbers expected, got strings`);
+  }
+  const elements = shape.reduce((made, size) => made * size, 1);
+  if (bytes !== Math.ceil((elements * HALF_BYTES[dtype]) / 2)) {
+    throw new CannotServe(`${fields.place}: ${bytes} bytes do not hold ${dtype} of shape ${shown(shape)}`);
+  }
+  const blob = fields.count('blob', MAX_UNIT_BLOBS);
+  const held = blobs[blob];
+  if (held === undefined) {
+    throw new CannotServe(`${fields.place}.blob: a place among ${blobs.length} blobs expected, got ${blob}`);
+  }
+  if (offset % ALIGNED || offset + bytes > held.bytes) {
+    throw new CannotServe(
+      `${fields.place}: offset ${offset} plus ${bytes} must be ${ALIGNED}-aligned and inside ${held.bytes} bytes`,
+    );
+  }
+  return { name: fields.text('name', MAX_VALUE_CHARS), dtype, shape, blob, offset, bytes };
+}
+
+function decodeUnit(fields: Fields): GraphUnit {
+  const weights = fields.listOfFields('weights', MAX_UNIT_BLOBS).map(decodeBlob);
+  const tensors = fields.listOfFields('tensors', MAX_UNIT_TENSORS).map((item) => decodeWeight(item, weights));
+  if (new Set(tensors.map(({ name }) => name)).size !== tensors.length) {
+    throw new CannotServe(`${fields.place}: tensor names must differ`);
+  }
+  return {
+    name: fields.text('name', MAX_VALUE_CHARS),
+    component: fields.text('component', 64),
+    graph: decodeBlob(fields.fields('graph')),
+    weights,
+    tensors,
+    inputs: fields.texts('inputs', MAX_PORTS, MAX_VALUE_CHARS),
+    outputs: fields.texts('outputs', MAX_PORTS, MAX_VALUE_CHARS),
+    params: fields.count('params'),
+    residentBytes: fields.count('resident_bytes'),
+    flops: decodeTerms(fields, 'flops'),
+    ops: fields.texts('ops', 256, 256),
+  };
+}
+
+/** Raises CannotServe unless every value is declared once, made once or given, and made before it is used. */
+function checkOrder({ inputs, outputs, values, units }: GraphManifest): void {
+  const known = new Set(values.map(({ name }) => name));
+  if (known.size !== values.length || known.has('')) {
+    throw new CannotServe('manifest.values: names must differ and have a letter');
+  }
+  if (new Set(units.map(({ name }) => name)).size !== units.length || units.length === 0) {
+    throw new CannotServe('manifest.units: at least one unit expected, names must differ');
+  }
+  const made = new Set(inputs);
+  if (made.size !== inputs.length || new Set(outputs).size !== outputs.length) {
+    throw new CannotServe('manifest: names of inputs and of outputs must differ');
+  }
+  units.forEach((unit, place) => {
+    const at = `manifest.units[${place}]`;
+    for (const name of unit.inputs) {
+      if (!made.has(name)) throw new CannotServe(`${at}: input ${quoted(name)} is not made before it`);
+    }
+    for (const name of unit.outputs) {
+      if (made.has(name)) throw new CannotServe(`${at}: output ${quoted(name)} is made twice`);
+      made.add(name);
+    }
+    if (new Set(unit.inputs).size !== unit.inputs.length || unit.outputs.length === 0) {
+      throw new CannotServe(`${at}: different inputs, and outputs, expected`);
+    }
+  });
+  const strange = [...made].find((name) => !known.has(name));
+  if (strange !== undefined) throw new CannotServe(`manifest.values: ${quoted(strange)} is not declared`);
+  if (outputs.length === 0 || !outputs.every((name) => made.has(name))) {
+    throw new CannotServe('manifest.outputs: names of values that units make expected');
+  }
+}
+
+/** A name as an error shows it: in one line, as Python does. */
+export function quoted(name: string): string {
+  const short = [...name].slice(0, SHOWN_CHARS).join('').replaceAll('\\', '\\\\');
+  const hex = (one: string): string => `\\x${(one.codePointAt(0) ?? 0).toString(16).padStart(2, '0')}`;
+  return `'${short.replace(/\p{Cc}/gu, (one) => ESCAPES.get(one) ?? hex(one))}'`;
+}
+
+/** As Python writes a tuple. */
+function shown(shape: readonly number[]): string {
+  return `(${shape.join(', ')}${shape.length === 1 ? ',' : ''})`;
+}
