@@ -16,7 +16,7 @@ export const FLOORS = [
   [room('wire')],
   [room('planner'), room('signaling')],
   [room('consensus', ['planner', 'signaling']), room('state')],
-  [room('session', ['consensus'])],
+  [room('session', ['consensus']), room('dataflow', ['consensus'])],
   [room('transport')],
   [room('model')],
   [room('runtime'), room('storage', ['model'])],
@@ -39,7 +39,7 @@ export const FLOORS = [
 export const MOST_MODULES = 25; // in one folder: beyond it nobody finds anything
 
 /** Pure as whole packages. */
-export const PURE_PACKAGES = ['wire', 'consensus', 'state', 'session'];
+export const PURE_PACKAGES = ['wire', 'consensus', 'state', 'session', 'dataflow'];
 
 /** Pure modules of other packages: functions of their arguments. */
 export const PURE = [
@@ -73,7 +73,10 @@ export const PURE = [
   'src/model/tokenizer',
   'src/origin/arithmetic_changes',
   'src/planner/arithmetic_class',
+  'src/planner/compose',
+  'src/planner/graph_manifest',
   'src/planner/manifest',
+  'src/planner/onnx_messages',
   'src/planner/onnx_protobuf',
   'src/planner/sampling_defaults',
   'src/planner/shards',

@@ -1,0 +1,167 @@
+/* What stages of runs decide is what Python's decide, call by call. */
+
+import { describe, expect, test } from 'vitest';
+
+import { type FlowRoute, flowRoute, type FlowStage } from '../../src/dataflow/flow_route';
+import { type FlowEffect, FlowStages } from '../../src/dataflow/flow_stage';
+import {
+  bytesOfStrings,
+  fromBytes,
+  stringsOf,
+  toBytes,
+  type ValueArray,
+} from '../../src/dataflow/value_codec';
+import type { GraphManifest, ValueType } from '../../src/planner/graph_manifest';
+import { fromHex, toHex } from '../../src/wire/hex';
+import { vectors } from '../vectors';
+
+type Triple = readonly [first: number, stop: number, peer: string];
+interface Call {
+  readonly call: string;
+  readonly said: readonly unknown[];
+  readonly effects: readonly unknown[] | string;
+  readonly kept: number;
+}
+interface Vectors {
+  readonly manifests: readonly {
+    readonly name: string;
+    readonly values: readonly string[];
+    readonly inputs: readonly string[];
+    readonly outputs: readonly string[];
+    readonly units: readonly { readonly inputs: readonly string[]; readonly outputs: readonly string[] }[];
+  }[];
+  readonly routes: readonly {
+    readonly name: string;
+    readonly stages: readonly Triple[];
+    readonly says?: string;
+    readonly needs?: unknown;
+    readonly gives?: unknown;
+    readonly takers?: unknown;
+    readonly makers?: unknown;
+  }[];
+  readonly schedules: readonly {
+    readonly name: string;
+    readonly seed: number;
+    readonly me: string;
+    readonly most_bytes: number;
+    readonly calls: readonly Call[];
+  }[];
+  readonly values: readonly {
+    readonly dtype: ValueType;
+    readonly sizes: readonly (number | string)[];
+    readonly shape: readonly number[];
+    readonly data: string;
+    readonly taken: boolean;
+  }[];
+}
+
+const { manifests, routes, schedules, values } = vectors('flow') as Vectors;
+
+function manifestOf(name: string): GraphManifest {
+  const found = manifests.find((each) => each.name === name);
+  if (found === undefined) throw new Error(`no manifest ${name}`);
+  const blob = { sha256: '', bytes: 0, pieces: [] };
+  return {
+    name,
+    inputs: found.inputs,
+    outputs: found.outputs,
+    sizes: new Map(),
+    fused: true,
+    values: found.values.map((each) => ({ name: each, dtype: 'int64', shape: [], bytes: [] })),
+    units: found.units.map((unit, place) => ({
+      ...{ name: `unit.${place}`, component: 'graph', graph: blob, weights: [], tensors: [], ...unit },
+      ...{ params: 0, residentBytes: 0, flops: [], ops: [] },
+    })),
+  };
+}
+
+const stagesOf = (triples: readonly Triple[]): FlowStage[] =>
+  triples.map(([first, stop, peer]) => ({ first, stop, peer }));
+const arrayOf = (value: number): ValueArray => ({
+  shape: [],
+  data: new Uint8Array(BigInt64Array.of(BigInt(value)).buffer),
+});
+const valueOf = ({ data }: ValueArray): number => Number(new BigInt64Array(data.slice().buffer)[0]);
+const arraysOf = (pairs: readonly (readonly [number, number])[]): Map<number, ValueArray> =>
+  new Map(pairs.map(([value, number]) => [value, arrayOf(number)]));
+
+function shown(effect: FlowEffect): unknown {
+  if (effect.kind === 'sendValue') return { ...effect, array: valueOf(effect.array) };
+  if (effect.kind !== 'compute') return effect;
+  return { ...effect, inputs: [...effect.inputs].map(([value, array]) => [value, valueOf(array)]) };
+}
+
+function outcome<T>(work: () => T): T | string {
+  try {
+    return work();
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+test('routes are those of Python, or refused alike', () => {
+  const sorted = <T>(map: ReadonlyMap<number, T>): unknown => [...map].sort(([a], [b]) => a - b);
+  const found = routes.map(({ name, stages }) =>
+    outcome(() => {
+      const { needs, gives, takers, makers } = flowRoute(manifestOf(name), stagesOf(stages), 'origin');
+      return { needs, gives, takers: sorted(takers), makers: sorted(makers) };
+    }),
+  );
+  expect(found).toEqual(routes.map(({ name: _, stages: __, says, ...route }) => says ?? route));
+});
+
+describe.each(schedules)('$name, seed $seed, as $me', ({ name, me, most_bytes: mostBytes, calls }) => {
+  test('decides the same', () => {
+    const manifest = manifestOf(name);
+    const stages = new FlowStages(me, mostBytes);
+    const route = (triples: readonly Triple[], origin: string): FlowRoute =>
+      flowRoute(manifest, stagesOf(triples), origin);
+    const made = ({ call, said }: Call): FlowEffect[] => {
+      const text = (at: number): string => said[at] as string;
+      const number = (at: number): number => said[at] as number;
+      switch (call) {
+        case 'open':
+          stages.open(text(0), number(1), route(said[2] as Triple[], text(3)));
+          return [];
+        case 'go':
+          return stages.go(text(0), text(1), number(2), number(3));
+        case 'value':
+          return stages.value(text(0), text(1), number(2), number(3), number(4), arrayOf(number(5)));
+        case 'computed':
+          return stages.computed(text(0), number(1), arraysOf(said[2] as [number, number][]));
+        case 'failed':
+          return stages.failed(text(0), number(1), number(2), number(3), text(4));
+        case 'close':
+          return stages.close(text(0), text(1));
+        case 'gone':
+          stages.gone(number(0), text(1));
+          return [];
+        case 'back':
+          stages.back(text(0));
+          return [];
+        case 'tick':
+          return stages.tick(number(0));
+        default:
+          throw new Error(`no call ${call}`);
+      }
+    };
+    for (const call of calls) {
+      const found = outcome(() => made(call).map(shown));
+      expect({ ...call, effects: found, kept: stages.keptBytes }).toEqual(call);
+    }
+  });
+});
+
+test('values come back from bytes, and what is none is refused', () => {
+  const found = values.map(({ dtype, sizes, shape, data }) => {
+    const value = { name: 'v', dtype, shape: sizes, bytes: [] };
+    const made = outcome(() => toHex(toBytes(fromBytes(fromHex(data), shape, value))));
+    return made === data;
+  });
+  expect(found).toEqual(values.map(({ taken }) => taken));
+});
+
+test('strings come back', () => {
+  const words = ['', 'é', '\0 zero', '日本語'];
+  expect(stringsOf(bytesOfStrings(words), [2, 2], 'v')).toEqual(words);
+});
