@@ -9,6 +9,7 @@ import type { LocalModel } from '../model/local_model';
 import type { SessionHost } from '../origin/session_host';
 import type { MeshView } from '../replication/mesh_view';
 import type { StageEffect } from '../session/effects';
+import type { FlowHost } from '../stage/flow_host';
 import type { StageHost } from '../stage/stage_host';
 import type { PeerLinks } from '../transport/peer_links';
 import { nowS } from '../transport/ticker';
@@ -35,6 +36,7 @@ interface Parts {
   readonly model: Pick<LocalModel, 'pieces'>;
   readonly stage: Pick<StageHost, 'core' | 'queue' | 'perform' | 'gone'>;
   readonly sessions: Pick<SessionHost, 'frame' | 'handedBack' | 'gone'>;
+  readonly flow: Pick<FlowHost, 'value' | 'go' | 'gone'>;
   readonly leadership: Pick<Leadership, 'gone'>;
 }
 
@@ -46,12 +48,12 @@ export class FrameRouter {
 
   constructor(parts: Parts) {
     this.parts = parts;
-    const { links, view, model } = parts;
+    const { links, view, model, flow } = parts;
     links.onGone((peer, reason, polite) => this.gone(peer, reason, polite));
     const { core } = parts.stage;
     const { sessions } = parts;
     const own = (): void => undefined; // the connection's own
-    const notInTabs = (): void => undefined; // no tab has stages of a run, nor asks one: such a frame is late or wrong
+    const notAsked = (): void => undefined; // no tab asks a run: such a frame is late or wrong
     const ofSession = (peer: string, frame: Frame): void => this.sessionFrames(peer, [frame]);
     this.table = {
       HELLO: own,
@@ -77,9 +79,9 @@ export class FrameRouter {
       CONSENSUS: (peer, frame) => view.received(peer, frame),
       PIECE_REQUEST: (peer, frame) => model.pieces.requested(peer, frame),
       PIECE: (peer, frame) => model.pieces.came(peer, frame),
-      RUN_VALUE: notInTabs,
-      RUN_GO: notInTabs,
-      RUN_ITEM_FAILED: notInTabs,
+      RUN_VALUE: (peer, frame) => flow.value(peer, frame),
+      RUN_GO: (peer, frame) => flow.go(peer, frame),
+      RUN_ITEM_FAILED: notAsked,
     };
     this.sessionTable = {
       STEP: (now, peer, frame) => {
@@ -120,9 +122,10 @@ export class FrameRouter {
 
   /** Whom the end of a connection concerns, in this order: answers move before anybody is planned without. */
   private gone(peer: string, reason: string, polite: boolean): void {
-    const { model, stage, sessions, view, leadership } = this.parts;
+    const { model, stage, flow, sessions, view, leadership } = this.parts;
     model.pieces.gone(peer);
     stage.gone(peer);
+    flow.gone(peer);
     sessions.gone(peer, reason, polite);
     view.unreachable(peer);
     leadership.gone(peer, reason);

@@ -228,6 +228,7 @@ export class Lending {
     this.journal = await Journal.open(name, (text) => this.events.notice(text));
     if (this.signal.aborted) return this.journal.close();
     this.parts.stage.lend(units, this.journal);
+    this.parts.flow.lend(fetcher, profile.threads);
     this.holding = new Holding(
       this.parts,
       units,

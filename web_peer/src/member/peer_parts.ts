@@ -7,6 +7,7 @@ import { Leadership } from '../coordination/leadership';
 import { LocalModel } from '../model/local_model';
 import { SessionHost } from '../origin/session_host';
 import { MeshView } from '../replication/mesh_view';
+import { FlowHost } from '../stage/flow_host';
 import { StageHost } from '../stage/stage_host';
 import type { PeerLinks } from '../transport/peer_links';
 import { FrameRouter } from './frame_router';
@@ -27,6 +28,7 @@ export class PeerParts {
   readonly model: LocalModel;
   readonly stage: StageHost;
   readonly sessions: SessionHost;
+  readonly flow: FlowHost;
   private readonly ticker: ReturnType<typeof setInterval>;
 
   /** From here on frames are taken, and deadlines are watched. */
@@ -37,6 +39,7 @@ export class PeerParts {
     this.model = new LocalModel(links, kept);
     this.stage = new StageHost(links, this.view);
     this.sessions = new SessionHost(links, this.view);
+    this.flow = new FlowHost(links, this.view);
     const router = new FrameRouter(this);
     links.start((peer, frame) => router.take(peer, frame));
     this.ticker = setInterval(() => this.tick(), TICK_MS);
@@ -45,6 +48,7 @@ export class PeerParts {
   /** Says goodbye to everyone and stops; answers under way end with an error. */
   async close(reason: string): Promise<void> {
     clearInterval(this.ticker);
+    this.flow.close();
     this.sessions.close(reason);
     this.leadership.close();
     this.view.close();
@@ -53,6 +57,7 @@ export class PeerParts {
 
   private tick(): void {
     this.stage.tick();
+    this.flow.tick();
     this.view.tick();
     this.leadership.tick();
   }

@@ -5,6 +5,7 @@
 
 import { type PieceCache, sha256 } from './piece_cache';
 import { CannotServe, NotNow, textOf } from '../errors';
+import { decodeGraphManifest, type GraphManifest } from '../planner/graph_manifest';
 import {
   type BlobRef,
   decodeManifest,
@@ -64,8 +65,17 @@ export class Fetcher {
 
   /** The manifest of `model`, kept or fetched; its hash is the id. Raises CannotServe, or NotNow. */
   async manifest(model: string, signal: AbortSignal): Promise<Manifest> {
+    return decodeManifest(await this.manifestBytes(model, signal));
+  }
+
+  /** The same of a model that is a graph of units. */
+  async graphManifest(model: string, signal: AbortSignal): Promise<GraphManifest> {
+    return decodeGraphManifest(await this.manifestBytes(model, signal));
+  }
+
+  private async manifestBytes(model: string, signal: AbortSignal): Promise<Bytes> {
     const kept = await this.cache.manifest(model);
-    if (kept !== null && (await sha256(kept)) === model) return decodeManifest(kept);
+    if (kept !== null && (await sha256(kept)) === model) return kept;
     const bytes = await this.settings.manifestFrom(model, signal);
     if (bytes.length > MAX_MANIFEST_BYTES || (await sha256(bytes)) !== model) {
       throw new CannotServe(
@@ -73,7 +83,7 @@ export class Fetcher {
       );
     }
     await this.cache.putManifest(model, bytes);
-    return decodeManifest(bytes);
+    return bytes;
   }
 
   /** Every blob of `refs`, whole, by hash. Raises NotNow when no source gives a piece, CannotServe for wrong ones. */

@@ -22,7 +22,7 @@ interface OrtModule {
   stackRestore(stack: number): void;
   getValue(pointer: number, type: '*'): number;
   setValue(pointer: number, value: number, type: '*'): void;
-  UTF8ToString(pointer: number): string;
+  UTF8ToString(pointer: number, mostBytes?: number): string;
   lengthBytesUTF8(text: string): number;
   stringToUTF8(text: string, pointer: number, bytes: number): void;
   mountExternalData(path: string, bytes: ExternalBytes): void;
@@ -49,6 +49,8 @@ interface OrtModule {
   _OrtCreateTensor(
     ...tensor: [type: number, data: number, bytes: number, dims: number, rank: number, location: number]
   ): number;
+  _OrtGetTensorData(tensor: number, type: number, data: number, dims: number, rank: number): number;
+  _OrtFree(pointer: number): number;
   _OrtReleaseTensor(tensor: number): number;
   _OrtCreateRunOptions(severity: number, verbosity: number, terminate: boolean, tag: number): number;
   _OrtReleaseRunOptions(options: number): number;
@@ -70,6 +72,7 @@ type Factory = (settings: object) => Promise<OrtModule>;
 
 const POINTER_BYTES = 4;
 const ALL_OPTIMIZATIONS = 99;
+const BASIC_OPTIMIZATIONS = 1;
 const ERRORS_ONLY = 3;
 const ON_CPU = 1;
 export const FLOAT32 = 1;
@@ -122,6 +125,17 @@ export class WasmModule {
     return new Int32Array(this.module.HEAPU8.buffer, pointer, length);
   }
 
+  bytes(pointer: number, length: number): Uint8Array {
+    return new Uint8Array(this.module.HEAPU8.buffer, pointer, length);
+  }
+
+  /** The string that begins there, of at most so many bytes. */
+  text(pointer: number, mostBytes: number): string {
+    return Number.isFinite(mostBytes)
+      ? this.module.UTF8ToString(pointer, mostBytes)
+      : this.module.UTF8ToString(pointer);
+  }
+
   mount(location: string, bytes: ExternalBytes): void {
     this.module.mountExternalData(location, bytes);
   }
@@ -130,10 +144,11 @@ export class WasmModule {
     this.module.unmountExternalData();
   }
 
-  async session(model: Uint8Array): Promise<number> {
+  /** `fused`: operators may be joined. */
+  async session(model: Uint8Array, fused = true): Promise<number> {
     const module = this.module;
     const options = module._OrtCreateSessionOptions(
-      ...[ALL_OPTIMIZATIONS, false, false, 0, false, 0, this.name(''), ERRORS_ONLY, 0, 0],
+      ...[fused ? ALL_OPTIMIZATIONS : BASIC_OPTIMIZATIONS, false, false, 0, false, 0, this.name(''), ERRORS_ONLY, 0, 0],
     );
     if (options === 0) this.fail('session options');
     const copy = this.allocate(model.length);
@@ -152,13 +167,12 @@ export class WasmModule {
     this.module._OrtReleaseSession(session);
   }
 
-  /** A tensor over memory that stays the caller's. */
-  tensor(type: typeof FLOAT32 | typeof INT32, pointer: number, shape: readonly number[]): number {
+  /** A tensor over memory that stays the caller's; `bytes` of it, where elements have not four each. */
+  tensor(type: number, pointer: number, shape: readonly number[], bytes = 4 * product(shape)): number {
     const module = this.module;
     const stack = module.stackSave();
     const dims = module.stackAlloc(POINTER_BYTES * shape.length);
     shape.forEach((size, at) => module.setValue(dims + POINTER_BYTES * at, size, '*'));
-    const bytes = 4 * shape.reduce((made, size) => made * size, 1);
     const tensor = module._OrtCreateTensor(type, pointer, bytes, dims, shape.length, ON_CPU);
     module.stackRestore(stack);
     if (tensor === 0) this.fail('binding a tensor');
@@ -167,6 +181,34 @@ export class WasmModule {
 
   releaseTensor(tensor: number): void {
     this.module._OrtReleaseTensor(tensor);
+  }
+
+  /** The type, place and shape of a tensor's elements. Strings are pointers, in memory that the caller frees. */
+  contents(tensor: number): { readonly type: number; readonly pointer: number; readonly shape: number[] } {
+    const module = this.module;
+    const stack = module.stackSave();
+    const found = module.stackAlloc(4 * POINTER_BYTES);
+    try {
+      const places = [0, 1, 2, 3].map((at) => found + POINTER_BYTES * at) as [number, number, number, number];
+      this.check(module._OrtGetTensorData(tensor, ...places), 'reading a result');
+      const [type = 0, pointer = 0, dims = 0, rank = 0] = this.integers(found, 4);
+      const shape = [...this.integers(dims, rank)];
+      this.check(module._OrtFree(dims), 'reading a shape');
+      return { type, pointer, shape };
+    } finally {
+      module.stackRestore(stack);
+    }
+  }
+
+  /** Runs `session` once: the tensors of `outputs`, which the caller releases. */
+  async run(session: number, inputs: readonly Bound[], outputs: readonly string[]): Promise<number[]> {
+    const made = outputs.map((name) => ({ name, tensor: 0 })); // onnxruntime makes them
+    const call = this.call(session, inputs, made);
+    try {
+      return await call.run();
+    } finally {
+      call.release();
+    }
   }
 
   /** A call of `session` whose inputs and outputs stay bound. */
@@ -191,6 +233,7 @@ export class WasmModule {
           ...[outputNames, outputs.length, outputsAt, options],
         );
         this.check(code, 'running a graph');
+        return [...this.integers(outputsAt, outputs.length)];
       },
       release: () => {
         this.module._OrtReleaseRunOptions(options);
@@ -227,7 +270,12 @@ export class WasmModule {
   }
 }
 
+function product(shape: readonly number[]): number {
+  return shape.reduce((made, size) => made * size, 1);
+}
+
 export interface WasmCall {
-  run(): Promise<void>;
+  /** The tensors of the outputs. */
+  run(): Promise<number[]>;
   release(): void;
 }

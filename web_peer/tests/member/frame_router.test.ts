@@ -53,6 +53,7 @@ function router(): FrameRouter {
       perform: (effects) => performed.push(effects),
       gone: loses('stage'),
     },
+    flow: { value: taker('flow'), go: taker('flow'), gone: loses('flow') },
     sessions: { frame: taker('sessions'), handedBack: taker('handed back'), gone: loses('sessions') },
     leadership: { gone: loses('leadership') },
   });
@@ -67,7 +68,7 @@ it('the end of a connection concerns who answers before who plans', () => {
   router();
   lose('pa', 'closed', false);
   expect(took).toEqual(
-    ['pieces', 'stage', 'sessions', 'view', 'leadership'].map((part) => `${part} loses pa`),
+    ['pieces', 'stage', 'flow', 'sessions', 'view', 'leadership'].map((part) => `${part} loses pa`),
   );
 });
 
@@ -88,6 +89,9 @@ describe('a frame goes to', () => {
     ['CONSENSUS', ['view CONSENSUS']],
     ['PIECE_REQUEST', ['pieces PIECE_REQUEST']],
     ['PIECE', ['pieces PIECE']],
+    ['RUN_VALUE', ['flow RUN_VALUE']],
+    ['RUN_GO', ['flow RUN_GO']],
+    ['RUN_ITEM_FAILED', []], // no tab asks a run
     ['HELLO', []],
     ['CREDIT', []],
     ['BYE', []],
