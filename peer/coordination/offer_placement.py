@@ -32,8 +32,8 @@ from planner.errors import RequestError
 from planner.solvers.graph_placement import place
 from planner.types import GraphWork, Infeasible, Link, Objective
 
-TABS: Final = ("wasm", "webgpu")  # providers of peers that run no offered model
-UNTIMED_FLOPS_PER_S: Final = 1e9  # of a member that measured no unit with work in it: a slow processor
+UNTIMED_FLOPS_PER_S: Final = 1e9  # of a member that measured nothing of the kind: a slow processor
+ELSEWHERE: Final = "webgpu"  # a provider that computes no offered model: its tab does that on WebAssembly
 _TIMED: Final = ("attn", "ffn", "head")  # kinds of units by which speed is known, the most telling one first
 
 Works = Mapping[str, GraphWork | str]  # by model: one run of it, or why that is not known
@@ -100,7 +100,9 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
 
 
 def flops_per_s(profile: Profile, flops: Mapping[str, int]) -> float:
-    """How fast a member is, by what it measured of the mesh's own model with a prompt."""
+    """How fast a member is, by what it measured of the mesh's own model with a prompt on what computes offered ones."""
+    if profile.provider == ELSEWHERE:
+        return UNTIMED_FLOPS_PER_S
     for kind in _TIMED:
         work, took_ns = flops.get(kind, 0), profile.prefill_ns.get(kind, 0)
         if work and took_ns:
@@ -109,11 +111,10 @@ def flops_per_s(profile: Profile, flops: Mapping[str, int]) -> float:
 
 
 def _may_run(member: Member, speaks: Callable[[str], int]) -> bool:
-    """Whether it is a process that lends, is there, and knows of offers."""
-    if not member.compute or not member.headless or member.profile is None:
+    """Whether it lends, is there, and knows of offers."""
+    if not member.compute or member.profile is None:
         return False
-    there = member.status in ("measured", "draining") and member.profile.provider not in TABS
-    return there and speaks(member.peer) >= OFFERS
+    return member.status in ("measured", "draining") and speaks(member.peer) >= OFFERS
 
 
 def _own_bytes(state: MeshState) -> dict[str, int]:

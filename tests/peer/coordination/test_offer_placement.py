@@ -72,7 +72,8 @@ def test_an_offer_has_the_memory_that_the_mesh_s_own_model_leaves() -> None:
     [
         ((), 5, True),
         ((), 4, False),
-        (tuple(member("z", 50, provider="wasm")), 5, False),
+        (tuple(member("z", 50, provider="wasm")), 5, True),
+        (tuple(member("z", 50, provider="wasm")), 4, False),
         ((MemberJoined("z", "Z", True, True),), 5, False),
         ((MemberJoined("z", "Z", False, True),), 5, False),
         ((MemberDraining("z", "the battery is low"),), 5, True),
@@ -105,7 +106,10 @@ def test_nothing_is_placed_before_the_mesh_s_own_model_has_a_plan() -> None:
     ],
 )
 def test_speed_is_what_was_measured_of_a_prompt(times: dict[str, int], speed: float) -> None:
-    assert flops_per_s(replace(profile(1), prefill_ns=times), FLOPS) == pytest.approx(speed)
+    measured = replace(profile(1), prefill_ns=times)
+    assert flops_per_s(measured, FLOPS) == pytest.approx(speed)
+    assert flops_per_s(replace(measured, provider="wasm"), FLOPS) == pytest.approx(speed)
+    assert flops_per_s(replace(measured, provider="webgpu"), FLOPS) == UNTIMED_FLOPS_PER_S, "not what was measured"
 
 
 @pytest.mark.parametrize(
