@@ -222,6 +222,8 @@ def _graph(encoded: bytes, manifest: GraphManifest, store: Store) -> dict[str, A
 
 def _manifests(manifest: GraphManifest) -> Iterator[str]:
     base = json.loads(encode_graph_manifest(manifest))
+    for fused in (True, False, None, 1):
+        yield json.dumps({**base, "fused": fused})
     yield "[]"
     yield "{"
     yield '"x"'
@@ -273,6 +275,7 @@ def _manifest(encoded: str) -> dict[str, Any]:
         "needed": [list(manifest.needed(place, count)) for place in range(count)],
         "given": [list(manifest.given(place, place + 1)) for place in range(count)],
         "sizes": dict(manifest.sizes),
+        "fused": manifest.fused,
     }
 
 

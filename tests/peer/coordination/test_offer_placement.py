@@ -109,7 +109,9 @@ def test_speed_is_what_was_measured_of_a_prompt(times: dict[str, int], speed: fl
     measured = replace(profile(1), prefill_ns=times)
     assert flops_per_s(measured, FLOPS) == pytest.approx(speed)
     assert flops_per_s(replace(measured, provider="wasm"), FLOPS) == pytest.approx(speed)
-    assert flops_per_s(replace(measured, provider="webgpu"), FLOPS) == UNTIMED_FLOPS_PER_S, "not what was measured"
+    assert flops_per_s(replace(measured, provider="webgpu"), FLOPS) == UNTIMED_FLOPS_PER_S, (
+        "not what was measured"
+    )
 
 
 @pytest.mark.parametrize(

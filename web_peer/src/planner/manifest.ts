@@ -289,10 +289,6 @@ export class Fields {
     return this.get(name) === null;
   }
 
-  has(name: string): boolean {
-    return Object.hasOwn(this.value, name);
-  }
-
   text(name: string, limit: number): string {
     const value = this.get(name);
     if (!isText(value, limit)) {

@@ -40,6 +40,7 @@ interface Vectors {
     readonly needed?: readonly unknown[];
     readonly given?: readonly unknown[];
     readonly sizes?: object;
+    readonly fused?: boolean;
   }[];
 }
 
@@ -116,6 +117,7 @@ test('manifests that are odd or spoiled are read or refused alike', () => {
         needed: places.map((place) => neededBy(manifest, place, places.length)),
         given: places.map((place) => givenBy(manifest, place, place + 1)),
         sizes: Object.fromEntries(manifest.sizes),
+        fused: manifest.fused,
       };
     }),
   );
