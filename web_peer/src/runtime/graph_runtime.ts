@@ -12,8 +12,8 @@ import type { FromGraphWorker, ToGraphWorker } from './graph_worker';
 const NOT_IN_TABS: ReadonlySet<string> = new Set(['complex64', 'complex128']); // of what leaves a peer at all
 
 interface Waiting {
-  resolve(outputs: readonly ValueArray[]): void;
-  reject(error: CannotServe): void;
+  readonly resolve: (outputs: readonly ValueArray[]) => void;
+  readonly reject: (error: CannotServe) => void;
 }
 
 /** One run after the other; `lost` when the worker broke off. */

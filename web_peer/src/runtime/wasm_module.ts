@@ -148,7 +148,18 @@ export class WasmModule {
   async session(model: Uint8Array, fused = true): Promise<number> {
     const module = this.module;
     const options = module._OrtCreateSessionOptions(
-      ...[fused ? ALL_OPTIMIZATIONS : BASIC_OPTIMIZATIONS, false, false, 0, false, 0, this.name(''), ERRORS_ONLY, 0, 0],
+      ...[
+        fused ? ALL_OPTIMIZATIONS : BASIC_OPTIMIZATIONS,
+        false,
+        false,
+        0,
+        false,
+        0,
+        this.name(''),
+        ERRORS_ONLY,
+        0,
+        0,
+      ],
     );
     if (options === 0) this.fail('session options');
     const copy = this.allocate(model.length);

@@ -67,7 +67,7 @@ class Host {
   lend(): void {
     const fetcher = {
       graphManifest: () => Promise.resolve(MANIFEST),
-      blobs: () => Promise.resolve(new Map(BLOBS) as Map<string, Uint8Array<ArrayBuffer>>),
+      blobs: () => Promise.resolve(new Map(BLOBS)),
     };
     this.host.lend(fetcher, 1, ({ composed }) => {
       const name = composed.inputs.map((value) => value.name).join();
