@@ -53,7 +53,7 @@ def bench(args: argparse.Namespace) -> int:
 
             figures = bench_memory(args)
         case "abuse":
-            from peer.bench.abuse import bench_abuse
+            from peer.bench.abuse.measurement import bench_abuse
 
             figures = bench_abuse(args)
         case _:

@@ -22,6 +22,8 @@ def printed() -> str:
     for folder in ("peer", "planner", "signaling"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             texts += [_whole(node) for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    for path in sorted((ROOT / "web_peer" / "ui").rglob("*.tsx")):
+        texts.append(re.sub(r"\$\{[^}]*\}", GAP, path.read_text("utf-8")))
     return "\n".join(filter(None, texts))
 
 

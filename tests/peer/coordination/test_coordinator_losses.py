@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from peer.consensus.events import Change, Status
-from peer.consensus.records import Config, Server
 from peer.coordination import coordinator_service
 from peer.coordination.coordinator import SILENT, Coordinator, solve
-from peer.coordination.coordinator_service import Coordinating, Order
+from peer.coordination.coordinator_service import Coordinating
 from peer.coordination.suspicion import Reach
 from peer.errors import BadCommand, NotAdmitted
 from peer.state.generated.commands import (
@@ -33,6 +31,7 @@ from peer.state.protection import PRESETS
 from peer.transport import circuit_breakers
 from peer.wire.generated.requests import SUSPECT, SuspectRequest
 from planner.types import Unit
+from tests.peer.coordination.no_log import NoLog
 
 MIB = 1 << 20
 UNITS = (
@@ -258,33 +257,6 @@ class Others:
     async def answers(self, peer: str, _: float) -> bool:
         self.asked.append(peer)
         return peer in self.answering
-
-
-class NoLog:
-    """Takes everything; a group of one."""
-
-    epoch = 1
-
-    def status(self) -> Status:
-        return Status("leader", 1, "z", 1, 1, 1, Config((Server("z", 1, True),)), {"z": 1})
-
-    def propose(self, data: bytes) -> asyncio.Future[Order]:
-        return done()
-
-    def change(self, change: Change) -> asyncio.Future[Order]:
-        return done()
-
-    def transfer(self, to: str) -> asyncio.Future[Order]:
-        return done()
-
-    def incarnation_of(self, peer: str) -> int:
-        return 0
-
-
-def done() -> asyncio.Future[Order]:
-    future: asyncio.Future[Order] = asyncio.get_running_loop().create_future()
-    future.set_result((1, 1))
-    return future
 
 
 @asynccontextmanager

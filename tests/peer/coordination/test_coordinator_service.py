@@ -13,7 +13,7 @@ from planner.cost.objectives import Wish
 from planner.errors import JobBroken
 from planner.service.planning_jobs import PlanningJobs
 from planner.types import Infeasible, PeerProfile, PlanRequest, Stage, Unit
-from tests.peer.coordination.test_coordinator_losses import NoLog
+from tests.peer.coordination.no_log import NoLog
 
 UNITS = (Unit("embed", "embed", 10, 0, 0, 64), Unit("head", "head", 10, 0, 0, 4))
 LOST = (Stage(0, 2, "p9"),)

@@ -292,12 +292,10 @@ async def test_the_mesh_is_followed_until_it_ends(told: Told, tmp_path: Path) ->
     assert ask(tmp_path / "h.duckdb", "select count(*) from stays").rows == ((2,),)
 
 
-@pytest.mark.parametrize("fault", ["busy", "damaged", "no folder"])
+@pytest.mark.parametrize("fault", ["busy", "no folder"])
 async def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path: Path, fault: str) -> None:
     mesh, said, file = Mesh(told.state), list[str](), tmp_path / "h.duckdb"
     other = HistoryWriter(file) if fault == "busy" else None
-    if fault == "damaged":
-        file.write_bytes(b"?" * 9000)
     if fault == "no folder":
         (tmp_path / "file").write_text("")
         file = tmp_path / "file" / "h.duckdb"
@@ -307,6 +305,15 @@ async def test_a_history_that_cannot_be_kept_stops_no_mesh(told: Told, tmp_path:
     assert said[0].startswith("no history is kept")
     if other is not None:
         other.close()
+
+
+async def test_a_damaged_history_is_set_aside_and_another_one_kept(told: Told, tmp_path: Path) -> None:
+    mesh, said, file = Mesh(told.state), list[str](), tmp_path / "h.duckdb"
+    file.write_bytes(b"?" * 9000)
+    async with keep_history(mesh, file, said.append):
+        assert mesh.looks
+    assert len(said) == 1
+    assert any(path.read_bytes() == b"?" * 9000 for path in sorted(tmp_path.glob("h.duckdb?*")))
 
 
 async def test_the_loop_goes_on_while_the_file_is_opened_and_closed(
@@ -323,9 +330,9 @@ async def test_the_loop_goes_on_while_the_file_is_opened_and_closed(
         passed.append(what)
 
     class Slow(HistoryWriter):
-        def __init__(self, path: Path) -> None:
+        def __init__(self, path: Path, mend: Callable[[str], None]) -> None:
             until_the_loop_turns("opened")
-            super().__init__(path)
+            super().__init__(path, mend=mend)
 
         def close(self) -> None:
             until_the_loop_turns("closed")

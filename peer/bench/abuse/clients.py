@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from peer.bench.abuse_kinds import ENDLESS_BYTES, KINDS, Abuse, Messages, Nothing, Posts, Requests, Way
+from peer.bench.abuse.kinds import ENDLESS_BYTES, KINDS, Abuse, Messages, Nothing, Posts, Requests, Way
 from peer.errors import PeerError
 from peer.member.joining import join
 from peer.member.peer_options import PeerOptions

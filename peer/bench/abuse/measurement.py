@@ -25,7 +25,7 @@ from typing import Any, Final
 import aiohttp
 import psutil
 
-from peer.bench.abuse_kinds import KINDS, unknown
+from peer.bench.abuse.kinds import KINDS, unknown
 from peer.errors import BadCommand, CannotServe, PeerError
 from peer.launch.local_mesh import needed_bytes
 from peer.launch.model_import import find_or_import
@@ -263,7 +263,7 @@ async def _until_whole(mesh: MeshMember) -> None:
 async def _abused(kind: str, model: str, api: str, server: str, link: str) -> AsyncIterator[dict[str, int]]:
     """While the block runs, ten clients do their worst; at its end the yielded counts say what they were answered."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "peer.bench.abuse_clients", kind, model, api, server, link),
+        *(sys.executable, "-m", "peer.bench.abuse.clients", kind, model, api, server, link),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for this program, which then ends them

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from peer.bench.abuse import Seen, Window, figures_of, over_quiet
-from peer.bench.abuse_clients import CLIENTS
-from peer.bench.abuse_kinds import KINDS, Messages, Posts, Requests, unknown
+from peer.bench.abuse.clients import CLIENTS
+from peer.bench.abuse.kinds import KINDS, Messages, Posts, Requests, unknown
+from peer.bench.abuse.measurement import Seen, Window, figures_of, over_quiet
 from peer.gateway.incoming_bodies import MAX_BODY_BYTES
 from peer.limits import MAX_CONTROL_FRAME_BYTES
 from planner.service.planning_service import decode_asked
@@ -21,7 +21,7 @@ from signaling.generated.messages import MAX_CLIENT_BYTES
 from tests.patience import WITHIN_S
 
 # Behind all others of a busy machine it would never come to its turn.
-PROGRAM = "from peer.bench import abuse_clients as a; a.stand_behind = lambda: None; a.main()"
+PROGRAM = "from peer.bench.abuse import clients as a; a.stand_behind = lambda: None; a.main()"
 
 
 @pytest.mark.parametrize("kind", KINDS)
