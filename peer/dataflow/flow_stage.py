@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from peer.dataflow.flow_route import FlowRoute
-from peer.dataflow.value_codec import Array
+from peer.dataflow.value_codec import Array, held_bytes
 from peer.errors import BadCommand
 
 MAX_RUNS: Final = 64  # of one origin, open at a peer at the same time
@@ -137,7 +137,7 @@ class FlowStages:
         if kept is None or kept.route.origin != sender or epoch != kept.epoch:
             return []
         for item in [number for number in kept.items if number < below]:
-            self.kept_bytes -= sum(array.nbytes for array in kept.items.pop(item).values.values())
+            self.kept_bytes -= sum(held_bytes(array) for array in kept.items.pop(item).values.values())
         kept.below = max(kept.below, below)
         if kept.gone_epoch == epoch:
             return []
@@ -157,7 +157,7 @@ class FlowStages:
         kept = self._runs[run]
         if item not in kept.items and len(kept.items) >= MAX_ITEMS:
             return self._fail(run, kept, item, f"more than {MAX_ITEMS} items of a run at once")
-        if self.kept_bytes + array.nbytes > self._most_bytes:
+        if self.kept_bytes + held_bytes(array) > self._most_bytes:
             text = f"this peer keeps at most {self._most_bytes} bytes of values: fewer items at once, or smaller ones"
             return self._fail(run, kept, item, text)
         self._keep(kept, item, value, array)
@@ -206,14 +206,16 @@ class FlowStages:
 
     def _forget(self, run: bytes) -> list[FlowEffect]:
         kept = self._runs.pop(run)
-        self.kept_bytes -= sum(array.nbytes for item in kept.items.values() for array in item.values.values())
+        self.kept_bytes -= sum(
+            held_bytes(array) for item in kept.items.values() for array in item.values.values()
+        )
         return [Forgotten(run)]
 
     def _keep(self, kept: _Run, item: int, value: int, array: Array) -> None:
         values = kept.items.setdefault(item, _Item()).values
         if value not in values:
             values[value] = array
-            self.kept_bytes += array.nbytes
+            self.kept_bytes += held_bytes(array)
 
     def _fail(self, run: bytes, kept: _Run, item: int, text: str) -> list[FlowEffect]:
         known = kept.items.get(item)

@@ -89,6 +89,13 @@ def check_total(total: int, shape: Sequence[int], value: Value) -> None:
         raise WrongTensor(f"{value.name}: {least} bytes expected for shape {tuple(shape)}, got {total}")
 
 
+def held_bytes(array: Array) -> int:
+    """What keeping an array takes: as many bytes as it has on the wire."""
+    if array.dtype != object:
+        return array.nbytes
+    return sum(LENGTH_BYTES + len(str(word).encode()) for word in array.reshape(-1))
+
+
 def to_bytes(array: Array, value: Value) -> bytes | memoryview:
     """The bytes of an array that was checked."""
     if value.dtype == "string":

@@ -273,6 +273,19 @@ def test_values_are_kept_up_to_a_bound_and_an_origin_that_stays_away_is_forgotte
     assert stages.kept_bytes == 0
 
 
+def test_strings_count_as_many_bytes_as_they_have() -> None:
+    route = flow_route(CHAIN, stages_of([1, 3], ["p", "q"]), "origin")
+    stages = FlowStages("q", 100)
+    stages.open(RUN, 1, route)
+    b = route.needs[1][0]
+    words = np.array(["é" * 40, ""], object)
+    stages.value("p", RUN, 1, 0, b, words)
+    assert stages.kept_bytes == 80 + 2 * 4
+    assert [type(effect) for effect in stages.value("p", RUN, 1, 1, b, words)] == [TellFailed]
+    stages.go("origin", RUN, 1, 2)
+    assert stages.kept_bytes == 0
+
+
 @pytest.mark.parametrize("cuts", [[2], [1, 1, 3], [1, 2]], ids=["too few", "empty", "not all"])
 def test_a_route_is_all_units_once(cuts: list[int]) -> None:
     with pytest.raises(BadCommand):
