@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from peer.dataflow.flow_route import FlowStage, flow_route
 from peer.dataflow.flow_stage import Compute, FlowEffect, FlowStages, Forgotten, SendValue, TellFailed
-from peer.dataflow.value_codec import Array
+from peer.dataflow.value_codec import Array, checked
 from peer.errors import BadCommand, CannotServe, PeerError
 from peer.limits import MAX_TEXT_BYTES
 from peer.model.fetcher import Fetcher
@@ -216,10 +216,10 @@ class FlowHost:
         try:
             runtime = await self._load((model, step.first, step.stop))
             made = await asyncio.get_running_loop().run_in_executor(self._worker, runtime.run, inputs)
+            outputs = {places[name]: checked(array, values[places[name]]) for name, array in made.items()}
         except (PeerError, PlannerError) as error:
             self.perform(self.core.failed(step.run, step.item, (step.first, step.stop), str(error)))
         else:
-            outputs = {places[name]: array for name, array in made.items()}
             self.perform(self.core.computed(step.run, step.item, outputs))
 
     # --- units
@@ -242,6 +242,8 @@ class FlowHost:
         for units in sorted(here):
             await self._load(units)
         run = bytes.fromhex(said.run)
+        if self._of_run.get(run, said.model) != said.model:
+            raise BadCommand("this run is of another model")
         self.core.open(run, said.epoch, route)
         self._of_run[run] = said.model
         return {}
