@@ -11,46 +11,10 @@ from peer.dataflow.flow_route import FlowRoute, FlowStage, flow_route
 from peer.dataflow.flow_stage import Compute, FlowEffect, FlowStages, Forgotten, SendValue, TellFailed
 from peer.dataflow.value_codec import Array
 from peer.errors import BadCommand
-from planner.model.graph_manifest import GraphManifest, GraphUnit, Value
-from planner.model.store import BlobRef
+from planner.model.graph_manifest import GraphManifest
+from tests.peer.dataflow.made_up_graphs import CHAIN, RUN, TOWERS
 
-RUN = b"r" * 16
-NOTHING = BlobRef("0" * 64, 1, ("0" * 64,))
 MOST_BYTES = 1 << 30
-
-
-def manifest_of(
-    units: Iterable[tuple[tuple[str, ...], tuple[str, ...]]], outputs: tuple[str, ...]
-) -> GraphManifest:
-    """Units as (inputs, outputs); what no unit makes is an input of the model. All values are one int64."""
-    units = list(units)
-    made = {name for _, gives in units for name in gives}
-    inputs = tuple(dict.fromkeys(name for needs, _ in units for name in needs if name not in made))
-    values = tuple(Value(name, "int64", (), ()) for name in (*inputs, *sorted(made)))
-    return GraphManifest(
-        "made up",
-        inputs,
-        outputs,
-        {},
-        values,
-        tuple(
-            GraphUnit(f"unit.{place}", "graph", NOTHING, (), (), needs, gives, 0, 0, (), ())
-            for place, (needs, gives) in enumerate(units)
-        ),
-    )
-
-
-CHAIN = manifest_of([(("a",), ("b",)), (("b",), ("c",)), (("c",), ("d",))], ("d",))
-TOWERS = manifest_of(
-    [
-        (("a",), ("b",)),
-        (("b",), ("c",)),
-        (("x",), ("y",)),
-        (("y", "a"), ("z",)),
-        (("c", "z", "b"), ("end", "more")),
-    ],
-    ("end", "y"),
-)
 
 
 def computed(manifest: GraphManifest, first: int, stop: int, inputs: Mapping[int, Array]) -> dict[int, Array]:

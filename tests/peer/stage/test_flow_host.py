@@ -17,7 +17,7 @@ from peer.state.generated.commands import RunStage
 from peer.wire.generated.frames import RunItemFailed, RunValue
 from peer.wire.generated.requests import RUN_OPEN, RunOpenRequest
 from planner.model.graph_manifest import GraphManifest
-from tests.peer.dataflow.test_flow_stage import CHAIN, RUN
+from tests.peer.dataflow.made_up_graphs import CHAIN, RUN
 
 PEERS = ("before", "me", "after")
 SPANS = ((0, 1), (1, 2), (2, 3))
