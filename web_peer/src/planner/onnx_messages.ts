@@ -122,6 +122,7 @@ export function readMessage(kind: string, bytes: Uint8Array): Message | null {
   return new Reader(bytes).into(made, bytes.length, DEPTH) ? made : null;
 }
 
+/** The bytes of the message: its fields by their numbers, as Python's protobuf writes them. */
 export function writeMessage(message: Message): Uint8Array<ArrayBuffer> {
   const parts: Uint8Array[] = [];
   const numbers = [...message.fields.keys()].sort((a, b) => a - b);

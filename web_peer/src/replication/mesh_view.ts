@@ -21,7 +21,10 @@ import type { RequestKind } from '../wire/request_kind';
 
 const PATIENT_S = 2; // most questions are over by then
 
-type Links = Pick<PeerLinks, 'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'prepare' | 'sendOrLose' | 'unreached'>;
+type Links = Pick<
+  PeerLinks,
+  'me' | 'ask' | 'isConnected' | 'know' | 'on' | 'prepare' | 'sendOrLose' | 'unreached'
+>;
 
 /** What this peer knows of its mesh; empty before there is a copy of the log. */
 export class MeshView {

@@ -53,6 +53,7 @@ type Links = Pick<PeerLinks, 'me' | 'on' | 'onConnected' | 'send' | 'sendOrLose'
 
 const keyOf = ({ model, first, stop }: UnitRun): string => `${model} ${first} ${stop}`;
 
+/** The units that this tab holds of graphs, and the stages of runs that it computes with them. */
 export class FlowHost {
   readonly core: FlowStages;
   readonly exchange: ValueExchange;
