@@ -50,7 +50,7 @@ function Slider({ id, label, hint, value, model, min, max, step, set }: SliderPr
         onInput={(event) => set(Number(event.currentTarget.value))}
       />
       <p id={`${id}-hint`} class="hint">
-        {hint} {value === model ? 'As the model has it.' : `The model has ${model}.`}
+        {value === model ? hint : `${hint} The model’s is ${model}.`}
       </p>
     </div>
   );
@@ -129,6 +129,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
   const set = (change: Partial<AskSettings>): void => view.actions.setSettings(change);
   return (
     <Dialog title="Settings" close={close}>
+      <p class="hint">Answers are drawn with the model’s own values until you change them.</p>
       <Slider
         id="temperature"
         label="Temperature"
@@ -225,7 +226,7 @@ export function SettingsSheet({ view, close }: { view: View; close: () => void }
       </fieldset>
       <div class="buttons">
         <button type="button" class="secondary" onClick={() => view.actions.resetSettings()}>
-          Reset to the model's
+          Reset to the model’s
         </button>
       </div>
     </Dialog>

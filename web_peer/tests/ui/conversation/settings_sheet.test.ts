@@ -1,7 +1,8 @@
 /*
  * @vitest-environment jsdom
  *
- * Instructions by preset: the built-in ones, those that a person saved, and what becomes of a damaged store.
+ * Settings beside those of the model. Instructions by preset: the built-in ones, those that a person saved, and what
+ * becomes of a damaged store.
  */
 
 import { signal } from '@preact/signals';
@@ -51,6 +52,19 @@ function press(name: string): void {
 }
 /** Until the sheet is drawn anew. */
 const drawn = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
+
+it('a setting names the value of the model while it has another', async () => {
+  opened();
+  const hint = (): string => document.querySelector('#top-p-hint')?.textContent ?? '';
+  expect(document.body.textContent).toContain('the model’s own values until you change them');
+  expect(hint()).toMatch(/1 is off\.$/);
+  const slider = document.querySelector<HTMLInputElement>('#top-p');
+  if (slider === null) throw new Error('no slider');
+  slider.value = '0.5';
+  slider.dispatchEvent(new Event('input', { bubbles: true }));
+  await drawn();
+  expect(hint()).toMatch(/1 is off\. The model’s is 0\.95\.$/);
+});
 
 it('a preset becomes the instructions, and “No instructions” takes them back', async () => {
   const { settings } = opened();
