@@ -32,6 +32,7 @@ TEXT              asks the model; every participant sees question and answer
 /edit TEXT        your last question in other words, as another branch
 /branch N         the Nth branch of the last message that has several
 /title TEXT       another title
+/name NAME        what you are called from now on, by the whole mesh
 /system TEXT      instructions before the conversation, from the next question on
 /export FILE      keeps the conversation: FILE.md as Markdown, else as JSON
 /import FILE      begins a conversation with what a file of /export holds
@@ -44,7 +45,21 @@ COMMANDS: Final = frozenset(
     line.split()[0].rstrip(",")[1:] for line in HELP.splitlines() if line.startswith("/") and line[1] != "/"
 ) | {"say", "help"}
 NEED: Final = frozenset(
-    {"say", "open", "new", "role", "withdraw", "entry", "kick", "edit", "branch", "title", "export", "import"}
+    {
+        "say",
+        "open",
+        "new",
+        "role",
+        "withdraw",
+        "entry",
+        "kick",
+        "edit",
+        "branch",
+        "title",
+        "name",
+        "export",
+        "import",
+    }
 )
 
 _COLOURS: Final = ("#4c8bf5", "#e8710a", "#1e8e3e", "#d93025", "#9334e6", "#00838f", "#c2185b", "#7a6a00")

@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -199,6 +200,15 @@ class Room:
         conversation_invites.come_in(self.mesh, self.talking, link, self.own)
         self._enter(link.conversation)
 
+    async def rename(self, name: str) -> None:
+        """Has the mesh, and the conversations that this person takes part in, say `name`. Raises BadCommand."""
+        await self.mesh.rename(name)
+        self.own = replace(self.own, name=name)
+        for conversation, talk in self.known.items():
+            if self.talking.me in talk.participants:
+                self.talking.enter(conversation, self.own)
+        say(f"you are called {name} now")
+
     def listed(self, only: str | None = None) -> list[str]:
         """The conversations, or that one, a line each."""
         me = self.talking.me
@@ -278,6 +288,8 @@ class Room:
                 self._enter(found)
             case "invite" if not typed.text:
                 say(self.mesh.link.url() if self.mesh.link is not None else "there is no link")
+            case "name":
+                await self.rename(typed.text)
             case "import":
                 await self.bring(Path(typed.text))
             case _:

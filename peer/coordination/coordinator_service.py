@@ -27,7 +27,7 @@ from peer.coordination.suspicion import Findings, Reach, Suspicions
 from peer.coordination.voter_policy import PATIENCE, HandOver, Patience, Situation, next_move
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
 from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
-from peer.state.display_names import plain
+from peer.state.display_names import name_fault, plain
 from peer.state.generated.commands import (
     CutsFixed,
     LinkFacts,
@@ -77,7 +77,6 @@ from planner.predict.forecast import explained
 from planner.service.planning_jobs import OWN_BUDGET, PlanningJobs
 from planner.types import Infeasible, Plan
 
-MAX_MEMBER_NAME: Final = 64
 MAX_REASON: Final = 500
 MAX_PEER: Final = 128
 MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
@@ -415,10 +414,8 @@ class Coordinating:
     # --- members
 
     def _join(self, peer: str, said: JoinRequest) -> Body:
-        if len(said.name) > MAX_MEMBER_NAME:
-            raise BadCommand(f"join: expected a name of at most {MAX_MEMBER_NAME} characters")
-        if plain(said.name) != said.name:
-            raise BadCommand("join: expected a name without control characters; choose another with --name")
+        if fault := name_fault(said.name):
+            raise BadCommand(f"join: {fault}; choose another with --name")
         if not LOWEST_VERSION <= said.protocol <= HIGHEST_VERSION:
             raise NotAdmitted(
                 f"this mesh speaks protocol {LOWEST_VERSION} to {HIGHEST_VERSION}, not {said.protocol}; update shoal"

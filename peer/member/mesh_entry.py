@@ -80,7 +80,7 @@ def asking_in(mesh: MeshMember, options: PeerOptions, compute: bool) -> JoinRequ
     replica = mesh.view.replica
     assert replica is not None
     return JoinRequest(
-        options.name,
+        mesh.renamed or options.name,
         compute,
         LOWEST_VERSION,
         replica.begin.incarnation,

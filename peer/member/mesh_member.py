@@ -38,8 +38,8 @@ from peer.origin.run_client import RunClient, open_run
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Beginning, Replica
 from peer.session.seat import Run_
-from peer.state.display_names import named
-from peer.state.generated.commands import CutsFixed
+from peer.state.display_names import name_fault, named
+from peer.state.generated.commands import CutsFixed, MemberRenamed
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.storage.journal import Journal
@@ -104,6 +104,7 @@ class MeshMember:
         self.ended = asyncio.Event()
         self.why_ended = ""
         self.leaving = False
+        self.renamed = ""  # the name that it took since it joined
         self.leader_watch = LeaderWatch(parts.links, parts.view, self.start, handover_grace_s)
         self._pace = pace
         self._tasks: set[asyncio.Task[None]] = set()
@@ -248,6 +249,13 @@ class MeshMember:
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""
         await self.view.propose(command)
+
+    async def rename(self, name: str) -> None:
+        """Has everybody call this peer `name`, also after it was away. Raises BadCommand for a name that none has."""
+        if fault := name_fault(name):
+            raise BadCommand(fault)
+        await self.propose(MemberRenamed(self.me, name))
+        self.renamed = name
 
     # --- the log
 

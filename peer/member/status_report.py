@@ -21,9 +21,10 @@ def report_of(parts: PeerParts, lending: Lending | None) -> dict[str, Any]:
     """The body of `status`, but for the sections of other parts. `lending` None: this peer only asks."""
     core, serving = parts.stage.core, parts.stage.units
     options = lending.options if lending is not None else None
+    me = parts.view.state.members.get(parts.me)
     memory = serving.memory_bytes() if serving is not None else {"weights": 0, "kv": 0, "fronts": 0}
     return {
-        "name": options.name if options is not None else "",
+        "name": me.name if me is not None else "",
         "agent": f"shoal/{VERSION}",
         "runs": [list(run) for run in serving.runs] if serving is not None else [],
         "rss_bytes": psutil.Process().memory_info().rss,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:  # not at run time: whatever only prints needs no mesh
     from peer.state.generated.commands import Member
 
 SHORT_CHARS = 4  # of a peer id, behind a name that two members have
+MAX_NAME_CHARS = 64  # of a member
 NAMELESS = "no name"
 GONE = "somebody who left"
 _APART = re.compile(r" \([a-z2-7]{4,}\)$")
@@ -29,6 +30,13 @@ def plain(text: str) -> str:
 def plain_lines(text: str) -> str:
     """The same for an answer, which has lines and tabs of its own."""
     return _CONTROLS.sub("\ufffd", text)
+
+
+def name_fault(name: str) -> str:
+    """Why no member may be called `name`, when it joins or later; "" when it may."""
+    if not 1 <= len(name) <= MAX_NAME_CHARS:
+        return f"expected a name of 1 to {MAX_NAME_CHARS} characters, got {len(name)}"
+    return "" if plain(name) == name else "expected a name without control characters"
 
 
 def names(members: Mapping[str, Member]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any, Final, assert_never, cast
 from peer.errors import BadCommand
 from peer.limits import MAX_TEXT
 from peer.state.conversations import Conversations, conversations_codec, converse
+from peer.state.display_names import name_fault
 from peer.state.failure_domains import Surroundings
 from peer.state.fairness import Fairness, account_fairly, fairness_codec, settle
 from peer.state.generated.commands import (
@@ -30,6 +31,7 @@ from peer.state.generated.commands import (
     MemberLeft,
     MemberMeasured,
     MemberPaused,
+    MemberRenamed,
     MemberStatus,
     ModelChosen,
     OfferCommand,
@@ -181,6 +183,8 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
             return _lends_less(state, command, "draining", of=("measured", "draining"))
         case MemberPaused():
             return _lends_less(state, command, "paused", of=("joining", "measured", "draining", "paused"))
+        case MemberRenamed():
+            return name_fault(command.name) or _with_member(state, command.peer, name=command.name)
         case MemberLeaving():
             return _with_member(state, command.peer, status="leaving", reason="")
         case MemberLeft():

@@ -19,6 +19,7 @@ from peer.state.generated.commands import (
     MemberLeft,
     MemberMeasured,
     MemberPaused,
+    MemberRenamed,
     ModelChosen,
     ModelOffered,
     ModelPlaced,
@@ -124,8 +125,9 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
             ModelOffered(rng.choice("bc") * 64, rng.choice(MODELS)),
             ModelWithdrawn(rng.choice(MODELS)),
             some_placement(rng, state),
+            MemberRenamed(peer, rng.choice(("Ada's desk", "größer", "😀" * 64, "x" * 65, "", "a\u202eb"))),
         ),
-        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1, 3, 1, 3),
+        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1, 3, 1, 3, 3),
     )[0]
 
 

@@ -170,7 +170,7 @@ const view: View = {
     offerEntry: () => Promise.resolve({ key: '', link: `${LINK}&in=c1.${'A'.repeat(43)}` }),
     withdrawEntry: () => undefined,
     chooseEntry: (byInvite) => (talk.value = { ...talk.value, byInvite }),
-    callMe: () => undefined,
+    callMe: (name) => (mine.value = { ...mine.value, name }),
     exported: () => '',
     imported: () => undefined,
     pause: () => (mine.value = { ...mine.value, lending: { kind: 'paused', why: '' } }),

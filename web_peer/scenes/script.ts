@@ -139,6 +139,7 @@ const withMembers = (members: readonly Member[], more: Partial<MeshView> = {}): 
 const BUSY = withMembers(MEMBERS.map((one) => (one.lends ? { ...one, status: 'busy' as const } : one)));
 
 const MINE: MyPart = {
+  name: 'Firefox on Linux',
   lending: { kind: 'lending' },
   pledgeBytes: 1_000_000_000,
   pledgeMostBytes: 4_000_000_000,

@@ -381,6 +381,14 @@ class MemberPaused:
 
 
 @dataclass(frozen=True, slots=True)
+class MemberRenamed:
+    """`peer` is called `name` from now on."""
+
+    peer: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class MemberLeaving:
     """A polite leave has begun: no new session may use this peer."""
 
@@ -716,6 +724,7 @@ MemberCommand = (
     | PlanRefused
     | MemberDraining
     | MemberPaused
+    | MemberRenamed
     | MemberLeaving
     | MemberLeft
     | ProtectionChosen
@@ -752,6 +761,7 @@ KnownCommand = (
     | PlanRefused
     | MemberDraining
     | MemberPaused
+    | MemberRenamed
     | MemberLeaving
     | MemberLeft
     | ProtectionChosen
@@ -1019,6 +1029,7 @@ plan_activated_codec: Final = record(PlanActivated, {"version": uint})
 plan_refused_codec: Final = record(PlanRefused, {"reason": text})
 member_draining_codec: Final = record(MemberDraining, {"peer": text, "reason": text})
 member_paused_codec: Final = record(MemberPaused, {"peer": text, "reason": text})
+member_renamed_codec: Final = record(MemberRenamed, {"peer": text, "name": text})
 member_leaving_codec: Final = record(MemberLeaving, {"peer": text})
 member_left_codec: Final = record(MemberLeft, {"peer": text, "reason": text})
 protection_chosen_codec: Final = record(ProtectionChosen, {"protection": protection_codec})
@@ -1188,6 +1199,7 @@ CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     PlanRefused: plan_refused_codec,
     MemberDraining: member_draining_codec,
     MemberPaused: member_paused_codec,
+    MemberRenamed: member_renamed_codec,
     MemberLeaving: member_leaving_codec,
     MemberLeft: member_left_codec,
     ProtectionChosen: protection_chosen_codec,
@@ -1226,6 +1238,7 @@ CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
 
 # The version of the protocol that brought a command, where that is above the lowest one.
 SINCE: Final[Mapping[type[Any], int]] = {
+    MemberRenamed: 5,
     EntryChosen: 4,
     EntryOffered: 4,
     EntryWithdrawn: 4,
@@ -1248,6 +1261,7 @@ PROPOSED_BY: Final[Mapping[type[Any], str]] = {
     PlanRefused: "leader",
     MemberDraining: "leader",
     MemberPaused: "leader",
+    MemberRenamed: "peer",
     MemberLeaving: "leader",
     MemberLeft: "leader",
     ProtectionChosen: "owner",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -19,6 +20,7 @@ from peer.state.generated.commands import (
     MemberLeft,
     MemberMeasured,
     MemberPaused,
+    MemberRenamed,
     ModelChosen,
     PlanActivated,
     PlanProposed,
@@ -26,11 +28,13 @@ from peer.state.generated.commands import (
     Profile,
     Protection,
     ProtectionChosen,
+    RoleGiven,
     UnitsHeld,
 )
 from peer.state.member_commands import Command, decode_command, encode_command
-from peer.state.mesh_state import MeshState, apply, decode_state, encode_state
+from peer.state.mesh_state import MeshState, apply, decode_state, encode_state, refusal
 from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.proposal_rights import may_say
 from planner.solvers.placement import plan
 from planner.types import Infeasible, Unit
 
@@ -67,6 +71,7 @@ EXAMPLES: tuple[Command, ...] = (
     PlanRefused("needs 5 MiB more"),
     MemberDraining("a", "the tab is hidden"),
     MemberPaused("a", "the tab is hidden"),
+    MemberRenamed("a", "Ada's desk"),
     MemberLeaving("a"),
     MemberLeft("a", "lost"),
     ProtectionChosen(Protection(2000, False, "shadow", "parallel", priority=("head", "embed"))),
@@ -324,6 +329,38 @@ def test_a_paused_member_stays_and_comes_back_by_measuring() -> None:
     assert apply(paused, MemberMeasured("a", profile, ())).serving() == plan
     leaving = apply(paused, MemberLeaving("a"))
     assert apply(leaving, MemberPaused("a", "late")).members["a"].status == "leaving"
+
+
+NAMES = (
+    ("Ada's desk", ""),
+    ("😀" * 64, ""),
+    ("", "1 to 64 characters, got 0"),
+    ("x" * 65, "1 to 64 characters, got 65"),
+    ("a\x1b[2J", "without control characters"),
+    ("a\nb", "without control characters"),
+    ("a\u202eb", "without control characters"),
+    ("a\u2028b", "without control characters"),
+)
+
+
+@pytest.mark.parametrize(("name", "fault"), NAMES)
+def test_a_member_is_called_otherwise_by_a_name_that_it_could_join_with(name: str, fault: str) -> None:
+    state = grown([MODEL, MemberJoined("a", "Ada's laptop", True), MemberMeasured("a", profile(1), ())])
+    renamed = MemberRenamed("a", name)
+    after = apply(state, renamed)
+    assert fault in refusal(state, renamed)
+    assert bool(fault) == bool(refusal(state, renamed))
+    assert after.members["a"] == replace(state.members["a"], name="Ada's laptop" if fault else name)
+    assert after.index == state.index + 1
+
+
+def test_a_member_alone_says_what_it_is_called() -> None:
+    state = grown(
+        [MODEL, MemberJoined("a", "x", True), MemberJoined("b", "y", True), RoleGiven("b", "owner")]
+    )
+    assert may_say(state, "a", MemberRenamed("a", "z")) == ""
+    assert may_say(state, "b", MemberRenamed("a", "z")) != ""
+    assert refusal(state, MemberRenamed("gone", "z")) == "there is no such member"
 
 
 def test_who_lends_less_says_why_until_it_measures_again() -> None:

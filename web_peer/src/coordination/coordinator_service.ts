@@ -15,11 +15,11 @@ import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
 import { apply, type MeshState, refusal } from '../state/mesh_state';
 import { type Command, decodeCommand, encodeCommand } from '../state/member_commands';
 import type { LinkFacts, Member, MemberDraining, MemberPaused } from '../state/generated/commands';
-import { isClean } from '../signaling/message_fields';
 import { tally } from '../state/work_ledger';
 import type { Planned, PlanRequest } from './plan_request';
 import { priced, Till } from '../audit/receipts';
 import type { Order } from '../replication/replica';
+import { nameFault } from '../state/display_names';
 import { maySay } from '../state/proposal_rights';
 import { type Reach, Suspicions } from './suspicion';
 import { neededToLead, tooNew } from '../state/version_negotiation';
@@ -46,7 +46,6 @@ import {
 import type { RequestKind } from '../wire/request_kind';
 
 const MAX_ENTRY_BYTES = 262144;
-const MAX_MEMBER_NAME = 64;
 const MAX_REASON = 500;
 const MAX_COMMANDS = 120; // reports of one member in COMMANDS_MS; an honest one has a handful for each plan
 const MAX_PROPOSALS = 1200; // of what people of one member say in COMMANDS_MS, texts of running answers among it
@@ -379,12 +378,8 @@ export class Coordinating {
 
   private join(peer: string, said: JoinRequest): void {
     const { name, compute, protocol, headless, durable, incarnation, fresh, epoch } = said;
-    if ([...name].length > MAX_MEMBER_NAME) {
-      throw new BadCommand(`join: expected a name of at most ${MAX_MEMBER_NAME} characters`);
-    }
-    if (!isClean(name) || reasonOf(name) !== name) {
-      throw new BadCommand('join: expected a name without control characters; choose another with --name');
-    }
+    const fault = nameFault(name);
+    if (fault !== '') throw new BadCommand(`join: ${fault}; choose another with --name`);
     if (protocol < LOWEST_VERSION || protocol > HIGHEST_VERSION) {
       throw new NotAdmitted(
         `this mesh speaks protocol ${LOWEST_VERSION} to ${HIGHEST_VERSION}, not ${protocol}; update shoal`,

@@ -7,7 +7,7 @@ import { keepAccounts } from '../audit/accounting';
 import { Checks } from '../audit/step_checks';
 import { Conversation } from '../origin/answer_stream';
 import { Canaries } from '../audit/canaries';
-import { NoPlan } from '../errors';
+import { BadCommand, NoPlan } from '../errors';
 import { toHex } from '../wire/hex';
 import { type InviteLink, linkUrl } from '../signaling/invites';
 import { LogPart } from '../replication/log_membership';
@@ -23,6 +23,7 @@ import type { Away } from './reconnect';
 import { LeaderWatch } from './leader_watch';
 import { Lending } from './lending';
 import { type JoinPhase, Progress } from './progress';
+import { nameFault } from '../state/display_names';
 import { reportOf } from './status_report';
 import type { SignalingClient } from '../transport/signaling_client';
 import type { Prompts } from '../model/prompts';
@@ -54,12 +55,12 @@ export class MeshMember {
   readonly sessions: SessionHost;
   readonly client: SignalingClient;
   readonly link: InviteLink;
-  readonly name: string;
   readonly part: LogPart; // in the log
   readonly canaries: Canaries;
   readonly progress: Progress;
   readonly lending: Lending;
   private readonly watch: LeaderWatch;
+  private called: string;
   private why: string | null = null; // this membership is over
   private readonly parts: PeerParts;
   private pinned: KeptEnds | null = null;
@@ -80,7 +81,7 @@ export class MeshMember {
     this.sessions = sessions;
     this.client = client;
     this.link = link;
-    this.name = name;
+    this.called = name;
     this.events = events;
     this.progress = new Progress((phase) => events.phase(phase));
     this.lending = new Lending(parts, this.progress, this.signal, events);
@@ -93,7 +94,10 @@ export class MeshMember {
     this.part = new LogPart(links, view, leadership, link.mesh, (text) => events.notice(text));
     const provider = (): string => this.lending.profile?.provider ?? 'wasm';
     const checks = new Checks({ links, view, model, stage, sessions, provider });
-    links.on(STATUS, () => ({ ...reportOf(parts, name, this.lending.facts()), checks: checks.status() }));
+    links.on(STATUS, () => ({
+      ...reportOf(parts, this.called, this.lending.facts()),
+      checks: checks.status(),
+    }));
     keepAccounts(view, sessions, checks, this.signal);
     this.canaries = new Canaries(parts, checks, this.signal);
     this.canaries.start();
@@ -155,6 +159,19 @@ export class MeshMember {
   /** The link that leads here. */
   url(): Promise<string> {
     return linkUrl(this.link);
+  }
+
+  /** What this tab comes in as, also after it was away. */
+  get name(): string {
+    return this.called;
+  }
+
+  /** Has everybody call this tab `name`. Raises BadCommand for a name that none has. */
+  async rename(name: string): Promise<void> {
+    const fault = nameFault(name);
+    if (fault !== '') throw new BadCommand(fault);
+    await this.view.propose({ kind: 'MemberRenamed', peer: this.view.me, name });
+    this.called = name;
   }
 
   // --- leaving

@@ -101,6 +101,12 @@ export class Tab {
     this.mesh?.lending.setPledge(bytes).catch((error: unknown) => this.events.notice(textOf(error)));
   }
 
+  /** Is called `name` from now on, here and where it comes in again. */
+  rename(name: string): void {
+    this.options = { ...this.options, name };
+    this.mesh?.rename(name).catch((error: unknown) => this.events.notice(textOf(error)));
+  }
+
   /** Leaves politely; lets another tab of this profile take over. */
   async leave(): Promise<void> {
     const { mesh } = this;

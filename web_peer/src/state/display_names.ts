@@ -3,6 +3,7 @@
 import type { Member } from './generated/commands';
 
 export const SHORT_CHARS = 4; // of a peer id, behind a name that two members have
+export const MAX_NAME_CHARS = 64; // of a member
 export const NAMELESS = 'no name';
 export const GONE = 'somebody who left';
 
@@ -13,6 +14,15 @@ const UNSHOWN = /[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|\p{S
 
 /** `text` of another peer: nothing in it hides, or turns the direction of writing. */
 export const plain = (text: string): string => text.replace(UNSHOWN, '\ufffd');
+
+/** Why no member may be called `name`, when it joins or later; "" when it may. */
+export function nameFault(name: string): string {
+  const { length } = [...name];
+  if (length < 1 || length > MAX_NAME_CHARS) {
+    return `expected a name of 1 to ${MAX_NAME_CHARS} characters, got ${length}`;
+  }
+  return plain(name) === name ? '' : 'expected a name without control characters';
+}
 
 /** The name of every member, by peer id; no two are alike. Who only asks changes no name of who computes. */
 export function names(members: Iterable<Member>): ReadonlyMap<string, string> {

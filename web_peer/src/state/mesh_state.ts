@@ -11,6 +11,7 @@ import { checksum, dump, list, load, maybe, record, table, text, uint } from '..
 import { byBytes } from '../wire/utf8_order';
 import { type Command, decodeCommand } from './member_commands';
 import { type Conversations, conversationsCodec, converse } from './conversations';
+import { nameFault } from './display_names';
 import { accountFairly, type Fairness, fairnessCodec, OPEN_TO_ALL, settle } from './fairness';
 import { EMPTY_LEDGER, type Ledger, ledgerCodec } from './work_ledger';
 import { govern, NOBODY } from './roles';
@@ -176,6 +177,8 @@ function changed(state: MeshState, command: Command): MeshState | string {
       return lendsLess(state, command, 'draining', ['measured', 'draining']);
     case 'MemberPaused':
       return lendsLess(state, command, 'paused', ['joining', 'measured', 'draining', 'paused']);
+    case 'MemberRenamed':
+      return nameFault(command.name) || withMember(state, command.peer, { name: command.name });
     case 'MemberLeaving':
       return withMember(state, command.peer, { status: 'leaving', reason: '' });
     case 'MemberLeft':

@@ -11,11 +11,12 @@ import type { MeshMember } from '../../src/member/mesh_member';
 import { Tab, type TabOptions } from '../../src/member/tab';
 import { signalingError } from '../../src/signaling/errors';
 
-const tries = vi.hoisted(() => ({ made: 0, outcomes: [] as unknown[] }));
+const tries = vi.hoisted(() => ({ made: 0, outcomes: [] as unknown[], names: [] as string[] }));
 
 // Each try takes the next outcome: an error, or the mesh.
 vi.mock('../../src/member/joining', () => ({
-  join: (): Promise<unknown> => {
+  join: (_: unknown, { name }: TabOptions): Promise<unknown> => {
+    tries.names.push(name);
     const outcome = tries.outcomes[tries.made];
     tries.made += 1;
     return outcome instanceof Error ? Promise.reject(outcome) : Promise.resolve(outcome);
@@ -42,7 +43,7 @@ afterEach(() => {
 
 /** A tab whose tries end so, after the first of them. */
 async function started(...outcomes: unknown[]): Promise<Tab> {
-  Object.assign(tries, { made: 0, outcomes });
+  Object.assign(tries, { made: 0, outcomes, names: [] });
   const options = { name: 'Ada', memoryBytes: 1, lends: true } as TabOptions;
   const tab = new Tab('https://mesh.example.org/#a.b', options, {
     changed: () => undefined,
@@ -110,4 +111,17 @@ it.each([
   await act(tab);
   expect(await triedAfter(3600)).toEqual([1]);
   expect(tab.mesh).toBeNull();
+});
+
+it('takes another name in the mesh, and comes in again by that', async () => {
+  const renamed: string[] = [];
+  const rename = (name: string): Promise<void> => {
+    renamed.push(name);
+    return Promise.resolve();
+  };
+  const tab = await started(AWAY, Object.assign(Object.create(MESH) as MeshMember, { rename }), MESH);
+  tab.rename('Ann');
+  expect(await triedAfter(1)).toEqual([2]);
+  tab.rename('Mira');
+  expect([tries.names, renamed]).toEqual([['Ada', 'Ann'], ['Mira']]);
 });

@@ -70,6 +70,7 @@ export interface Device {
 
 const NOTHING_STORED: Stored = { bytes: 0, where: 'may-go' };
 const NO_PART: MyPart = {
+  name: '',
   lending: { kind: 'starting' },
   pledgeBytes: 0,
   pledgeMostBytes: 0,
@@ -194,7 +195,9 @@ export class Bound {
         chooseEntry: (byInvite) => talks.chooseEntry(byInvite),
         callMe: (name) => {
           keepName(name);
+          this.tab?.rename(this.myName());
           talks.renamed();
+          this.look();
         },
         exported: (form) => talks.exported(form),
         imported: (text) => talks.imported(text),
@@ -526,6 +529,7 @@ export class Bound {
   private myPart(mesh: MeshMember | null): MyPart {
     const facts = mesh?.lending.facts();
     const next: MyPart = {
+      name: this.myName(),
       lending: mesh === null ? { kind: 'starting' } : lendingOf(mesh, this.tab),
       pledgeBytes: this.pledge,
       pledgeMostBytes: this.device.pledge.most,

@@ -131,6 +131,7 @@ export interface Stored {
 }
 
 export interface MyPart {
+  readonly name: string; // that others see
   readonly lending: Lending;
   readonly pledgeBytes: number;
   readonly pledgeMostBytes: number;

@@ -6,6 +6,7 @@ import { useRef } from 'preact/hooks';
 import { titleOf } from './conversation_view';
 import { removeText } from './conversation_list';
 import { Dialog } from '../kit/dialog';
+import { NameField } from '../mesh/name_field';
 import { CopySection, EntrySection } from '../join/invite_section';
 import { Icon } from '../kit/icons';
 import { Disc } from '../kit/avatar';
@@ -93,18 +94,7 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
       </p>
       {own && <CopySection view={view} copied={close} />}
       {!own && (
-        <label class="field">
-          <span>Your name</span>
-          <input
-            value={mine?.name ?? ''}
-            maxLength={40}
-            autoComplete="nickname"
-            onChange={(event) => {
-              const called = event.currentTarget.value.trim();
-              if (called !== '') view.actions.callMe(called);
-            }}
-          />
-        </label>
+        <NameField name={mine?.name ?? view.mine.value.name} set={(name) => view.actions.callMe(name)} />
       )}
       {!own && (
         <section class="persons" aria-label="People">

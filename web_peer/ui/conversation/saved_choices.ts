@@ -132,10 +132,8 @@ export function keepName(name: string): void {
 }
 
 function cleanName(name: string): string {
-  return name
-    .replaceAll(/[\p{Cc}\p{Cf}\p{Cs}]/gu, '')
-    .trim()
-    .slice(0, MAX_NAME);
+  const shown = name.replaceAll(/[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]/gu, '').trim();
+  return [...shown].slice(0, MAX_NAME).join('').trim();
 }
 
 /** What this person chose of how answers are drawn; the rest is as the model has it. */

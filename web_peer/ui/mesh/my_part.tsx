@@ -2,6 +2,7 @@
 
 import { useSignal } from '@preact/signals';
 
+import { NameField } from './name_field';
 import { PinSwitch } from '../join/pinned_ends_switch';
 import type { MyPart as Part, View } from '../app/view';
 import { bytesText, countText, rateText, runsText } from '../kit/formatting';
@@ -106,6 +107,7 @@ export function MyPart({ view }: { view: View }) {
           </button>
         )}
       </p>
+      <NameField name={part.name} set={(name) => view.actions.callMe(name)} />
       <PinSwitch view={view} />
       {asking.value === null ? (
         <div class="buttons">

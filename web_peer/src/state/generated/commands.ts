@@ -336,6 +336,13 @@ export interface MemberPaused {
   readonly reason: string;
 }
 
+/** `peer` is called `name` from now on. */
+export interface MemberRenamed {
+  readonly kind: 'MemberRenamed';
+  readonly peer: string;
+  readonly name: string;
+}
+
 /** A polite leave has begun: no new session may use this peer. */
 export interface MemberLeaving {
   readonly kind: 'MemberLeaving';
@@ -638,6 +645,7 @@ export type MemberCommand =
   | PlanRefused
   | MemberDraining
   | MemberPaused
+  | MemberRenamed
   | MemberLeaving
   | MemberLeft
   | ProtectionChosen;
@@ -694,6 +702,7 @@ export type KnownCommand =
   | PlanRefused
   | MemberDraining
   | MemberPaused
+  | MemberRenamed
   | MemberLeaving
   | MemberLeft
   | ProtectionChosen
@@ -1017,6 +1026,12 @@ export const memberPausedCodec = record<MemberPaused>(
     peer: text,
     reason: text,
   }, { kind: 'MemberPaused' });
+export const memberRenamedCodec = record<MemberRenamed>(
+  'MemberRenamed',
+  {
+    peer: text,
+    name: text,
+  }, { kind: 'MemberRenamed' });
 export const memberLeavingCodec = record<MemberLeaving>(
   'MemberLeaving',
   {
@@ -1315,6 +1330,7 @@ export const CODECS: {
   PlanRefused: planRefusedCodec,
   MemberDraining: memberDrainingCodec,
   MemberPaused: memberPausedCodec,
+  MemberRenamed: memberRenamedCodec,
   MemberLeaving: memberLeavingCodec,
   MemberLeft: memberLeftCodec,
   ProtectionChosen: protectionChosenCodec,
@@ -1353,6 +1369,7 @@ export const CODECS: {
 
 /** The version of the protocol that brought a command, where that is above the lowest one. */
 export const SINCE: ReadonlyMap<string, number> = new Map([
+  ['MemberRenamed', 5],
   ['EntryChosen', 4],
   ['EntryOffered', 4],
   ['EntryWithdrawn', 4],
@@ -1377,6 +1394,7 @@ export const PROPOSED_BY: Readonly<Record<KnownCommand['kind'], string>> = {
   PlanRefused: 'leader',
   MemberDraining: 'leader',
   MemberPaused: 'leader',
+  MemberRenamed: 'peer',
   MemberLeaving: 'leader',
   MemberLeft: 'leader',
   ProtectionChosen: 'owner',
@@ -1423,6 +1441,7 @@ const MEMBER_KINDS: ReadonlySet<string> = new Set([
   'PlanRefused',
   'MemberDraining',
   'MemberPaused',
+  'MemberRenamed',
   'MemberLeaving',
   'MemberLeft',
   'ProtectionChosen',
