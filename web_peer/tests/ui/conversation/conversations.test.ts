@@ -55,7 +55,9 @@ interface Seat {
 }
 
 /** A person `me` at a tab of a mesh in which somebody else has a conversation. `pins`: words stay in the tab. */
-function seat({ me = 'ann', pins = false, choices = new AskChoices() } = {}): Seat {
+const untold = (text: string): void => expect.unreachable(text);
+
+function seat({ me = 'ann', pins = false, choices = new AskChoices(), tell = untold } = {}): Seat {
   const said: string[] = [];
   const members = new Map(['bob', me].map((peer) => [peer, { peer, name: peer } as Member]));
   const conversations = converse(new Map(), OTHERS);
@@ -84,7 +86,7 @@ function seat({ me = 'ann', pins = false, choices = new AskChoices() } = {}): Se
     ...{ choices, myName: () => 'Ann' },
     ...{ keepsWords: () => pins, link: () => '', entry: null, readable: (text: string) => text },
     ...{ name: (peer: string) => peer, token: () => undefined, over: () => undefined },
-    tell: (text: string) => expect.unreachable(text),
+    tell,
   } satisfies Surroundings;
   const talks = new Talks(around);
   // As long as what is said.
@@ -248,9 +250,12 @@ describe('private conversations', () => {
     expect(seat().talks.list.value.map((line) => line.id)).toEqual(['c']);
   });
 
-  it('that cannot be read are passed over, and stay', () => {
+  it('that cannot be read are passed over, said, and stay', () => {
     stored.set('shoal.private.m.x', '{"x":{"title":3}}');
-    expect(seat().talks.list.value.map((line) => line.id)).toEqual(['c']);
+    const told: string[] = [];
+    const { talks } = seat({ tell: (text) => void told.push(text) });
+    expect(talks.list.value.map((line) => line.id)).toEqual(['c']);
+    expect(told).toHaveLength(1);
     expect(stored.has('shoal.private.m.x')).toBe(true);
   });
 });
