@@ -289,7 +289,7 @@ def parser() -> argparse.ArgumentParser:
     _model(serve, nargs="?")
     serve.add_argument(
         "more",
-        metavar="MODEL",
+        metavar="MODEL…",
         nargs="*",
         type=text,
         help="run beside it: .onnx files, or ids of models that shoal import brought",
