@@ -240,7 +240,7 @@ def check_founding(tmp_path: Path, world: World, words: list[object], status: in
         assert result.status == 2
         reason, usage = result.err.splitlines()
         assert reason.startswith("shoal serve: argument ")
-        assert usage == "usage: shoal serve MODEL [options]; shoal serve --help lists them"
+        assert usage == "usage: shoal serve MODEL MODEL… [options]; shoal serve --help lists them"
     else:
         one_line(result, pattern)
     assert not result.out
