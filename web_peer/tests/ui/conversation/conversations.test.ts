@@ -55,9 +55,12 @@ interface Seat {
 }
 
 /** A person `me` at a tab of a mesh in which somebody else has a conversation. `pins`: words stay in the tab. */
-const untold = (text: string): void => expect.unreachable(text);
-
-function seat({ me = 'ann', pins = false, choices = new AskChoices(), tell = untold } = {}): Seat {
+function seat({
+  me = 'ann',
+  pins = false,
+  choices = new AskChoices(),
+  tell = (text: string): void => expect.unreachable(text),
+} = {}): Seat {
   const said: string[] = [];
   const members = new Map(['bob', me].map((peer) => [peer, { peer, name: peer } as Member]));
   const conversations = converse(new Map(), OTHERS);
@@ -250,12 +253,14 @@ describe('private conversations', () => {
     expect(seat().talks.list.value.map((line) => line.id)).toEqual(['c']);
   });
 
-  it('that cannot be read are passed over, said, and stay', () => {
+  it('that cannot be read are passed over and told of once, and stay', () => {
     stored.set('shoal.private.m.x', '{"x":{"title":3}}');
     const told: string[] = [];
     const { talks } = seat({ tell: (text) => void told.push(text) });
     expect(talks.list.value.map((line) => line.id)).toEqual(['c']);
-    expect(told).toHaveLength(1);
+    expect(told).toEqual([
+      'A private conversation that this browser keeps cannot be read: it is left as it is, and not shown.',
+    ]);
     expect(stored.has('shoal.private.m.x')).toBe(true);
   });
 });
