@@ -34,6 +34,9 @@ from planner.types import GraphWork, Infeasible, Link, Objective
 
 UNTIMED_FLOPS_PER_S: Final = 1e9  # of a member that measured nothing of the kind: a slow processor
 ELSEWHERE: Final = "webgpu"  # a provider that computes no offered model: its tab does that on WebAssembly
+HANDLING_S_PER_BYTE: Final = (
+    1 / 32e6
+)  # of libdatachannel, which keeps a core busy at 32 to 35 MB/s; aiortc is slower
 _TIMED: Final = ("attn", "ffn", "head")  # kinds of units by which speed is known, the most telling one first
 
 Works = Mapping[str, GraphWork | str]  # by model: one run of it, or why that is not known
@@ -93,10 +96,15 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
         state.offers,
         tuple(peers),
         frozenset(draining),
-        tuple(planner_link(link) for link in state.links if {link.src, link.dst} <= here),
+        tuple(_sustained(planner_link(link)) for link in state.links if {link.src, link.dst} <= here),
         "throughput" if wished(state).goal == "throughput" else "latency",
         _standbys(state.protection),
     )
+
+
+def _sustained(link: Link) -> Link:
+    """What a link carries of a stream: a burst as short as that of a probe may be faster than its peers can go on."""
+    return replace(link, bytes_per_s=min(link.bytes_per_s, 1 / HANDLING_S_PER_BYTE))
 
 
 def flops_per_s(profile: Profile, flops: Mapping[str, int]) -> float:
@@ -229,6 +237,7 @@ def _placed(
         wanted.links,
         objective=wanted.objective,
         standbys=wanted.standbys,
+        handling_s_per_byte=HANDLING_S_PER_BYTE,
         keep=_keep(work, kept),
     )
     try:

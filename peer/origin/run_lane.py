@@ -34,6 +34,8 @@ AGAIN_S: Final = 0.5  # between two looks for stages
 STALL_S: Final = (
     30.0  # without an item that ends: stages are opened again, which sends again what may be lost
 )
+MOST_STALL_S: Final = 900.0  # each time twice as long, since a value may take long over a slow link
+FORGIVEN_S: Final = 5.0  # after this long without stages, peers that were lost are tried again
 CLOSE_WITHIN_S: Final = 2.0
 
 log = logging.getLogger(__name__)
@@ -224,12 +226,16 @@ class RunLane:
         """Waits for stages. Raises NoPlan or RunFailed when there are none in time; beside another lane at once."""
         try:
             async with asyncio.timeout(ROUTE_WITHIN_S):
+                loop = asyncio.get_running_loop()
+                since = loop.time()
                 while (stages := self._stages()) is None:
                     if self._apart:
                         raise RunFailed("no other peers hold every stage")
                     self._changed.clear()
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(self._changed.wait(), AGAIN_S)
+                    await self._woken(AGAIN_S)
+                    if loop.time() - since > FORGIVEN_S:
+                        since = loop.time()
+                        self._lost.clear()  # the connection may have ended, and not the peer
         except TimeoutError:
             offer = self._view.state.offers.get(self._offered.name)
             why = "; ".join(offer.why) if offer is not None else "it was withdrawn"
@@ -237,6 +243,12 @@ class RunLane:
                 f"no peers hold {self._offered.name}: {why or 'those that did are gone'}"
             ) from None
         return flow_route(self._offered.manifest, stages, self._links.me)
+
+    async def _woken(self, within_s: float) -> None:
+        """Until something changes, or so long. (asyncio.wait_for of Python 3.11 may lose that it is cancelled.)"""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()
 
     def _stages(self) -> tuple[FlowStage, ...] | None:
         offer = self._view.state.offers.get(self._offered.name)
@@ -279,15 +291,17 @@ class RunLane:
 
     async def _keep(self) -> None:
         """Leads the run around lost peers, and opens its stages again when nothing ends for long."""
-        core = self._opened()
+        core, loop = self._opened(), asyncio.get_running_loop()
+        seen, since, patience_s = self._ended, loop.time(), STALL_S
         while True:
-            seen, stalled = self._ended, False
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(STALL_S):
-                    await self._changed.wait()
-            except TimeoutError:
-                stalled = self._ended == seen and core.under_way > 0
+            if self._stands(core.route):  # else somebody was lost while the stages were opened
+                self._changed.clear()
+                await self._woken(max(since + patience_s - loop.time(), AGAIN_S))
+            if self._ended != seen or not core.under_way:
+                seen, since, patience_s = self._ended, loop.time(), STALL_S
+            stalled = loop.time() - since >= patience_s
+            if stalled:
+                since, patience_s = loop.time(), min(2 * patience_s, MOST_STALL_S)
             try:
                 if stalled or not self._stands(core.route):
                     self.reroutes += 1

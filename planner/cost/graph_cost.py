@@ -57,6 +57,7 @@ class GraphRequest:
     prefer: Mapping[str, str] = field(default_factory=dict)  # component -> peer, where it can hold it
     most_stages: int = MOST_STAGES
     standbys: int = 1  # of each stage, where there is room
+    handling_s_per_byte: float = 0.0  # of its processor, for a peer that sends or takes a value
     keep: tuple[GraphStage, ...] = ()  # the stages of the plan that serves
 
 
@@ -92,6 +93,7 @@ def check_graph_request(request: GraphRequest) -> None:
         if hazard is not None and not 0 <= hazard <= MAX_SECONDS:
             raise RequestError(f"{at}: expected a hazard from 0 to {MAX_SECONDS:g} an hour, got {hazard}")
     widest = max((edge.bytes for edge in request.work.edges), default=0)
+    check_seconds("handling_s_per_byte", widest * request.handling_s_per_byte)
     for link in request.links:
         check_seconds(f"link {link.src} -> {link.dst}", widest / (link.bytes_per_s * (1 - link.loss)))
     if request.keep:

@@ -10,7 +10,8 @@ The one evaluator of graphs; solvers read their times from here. Whole picosecon
             it once, and from itself at once.
   origin    has all inputs at the start, and needs a link to and from those who use them and make outputs
   latency   until the last stage has ended and the origin has all outputs: the critical path of one run alone
-  rate      a stream keeps the busiest peer or link at work, so one run takes what that is busy for it
+  rate      a stream keeps the busiest peer or link at work, so one run takes what that is busy for it. A peer is
+            busy with values that it sends or takes, too: bytes * handling_s_per_byte, which delay no run that is alone
 A peer holds the weights of its units, and for each stage the scratch of its widest unit.
 `planner.cost` has no clock: the tests play the same events by a queue and reach the same figures.
 """
@@ -47,6 +48,7 @@ class Board:
     makes: tuple[tuple[int, ...], ...]  # [unit]: edges it makes
     links: dict[Way, Link]
     edges: tuple[tuple[int | None, tuple[int, ...], bool], ...]  # source, users, whether the origin gets it
+    handling: tuple[int, ...]  # [edge]: picoseconds of each peer at an end of its way
     ways: dict[Way, tuple[int, tuple[int, ...]]] = field(default_factory=dict)  # filled as links are used
     sizes: dict[tuple[int, int], int] = field(default_factory=dict)  # of stages, filled as they are looked at
 
@@ -82,6 +84,7 @@ class Board:
                 if {link.src, link.dst} <= at.keys()
             },
             tuple((edge.source, edge.users, edge.returned) for edge in edges),
+            tuple(picoseconds(edge.bytes * request.handling_s_per_byte) for edge in edges),
         )
 
     def peer(self, at: int) -> GraphPeer:
@@ -118,6 +121,12 @@ class Board:
             )
             self.ways[src, dst] = found
         return found
+
+    def handle(self, peers_ps: list[int], way: Way, number: int) -> None:
+        """Counts what the peers at both ends have to do with an edge; an origin that computes nothing is no peer."""
+        for end in way:
+            if end < len(peers_ps):
+                peers_ps[end] += self.handling[number]
 
     def places(self, stages: Iterable[GraphStage]) -> list[Place]:
         """Raises RequestError for a peer that is not there."""
@@ -167,6 +176,7 @@ def play(board: Board, places: Sequence[Place]) -> Played:
         before = gone.get(way, 0)
         sent = gone[way] = (before if before > made else made) + busy
         linked[way] = linked.get(way, 0) + busy
+        board.handle(found.peers_ps, way, number)
         return sent + times[0]
 
     takers: list[Iterable[int]] = []

@@ -193,6 +193,7 @@ class Search:
                         found.missing.add((src, dst))
                     else:
                         found.links_ps[src, dst] = found.links_ps.get((src, dst), 0) + way[1][number]
+                        board.handle(found.peers_ps, (src, dst), number)
         return found
 
     def _hot(self, point: _Point) -> list[int]:

@@ -145,6 +145,14 @@ def test_a_stream_is_spread_over_equal_peers() -> None:
     assert [stage.stop - stage.first for stage in found.stages] == [2, 2, 2]
 
 
+def test_a_stream_is_not_spread_where_handing_it_on_is_more_work_than_it_saves() -> None:
+    lent = tuple(peer(name) for name in "abc")
+    request = GraphRequest(chain(6), lent, links("abc"), objective="throughput", handling_s_per_byte=6e-3)
+    found = planned(request)
+    assert [(stage.first, stage.stop) for stage in found.stages] == [(0, 6)]
+    assert len(planned(replace(request, handling_s_per_byte=5e-4)).stages) == 3
+
+
 def test_what_each_alone_has_no_room_for_is_split() -> None:
     found = planned(replace(two_towers(), peers=(peer("a", 500), peer("b", 500)), standbys=0))
     assert found.why[0].startswith(

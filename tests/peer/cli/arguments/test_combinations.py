@@ -91,7 +91,11 @@ def test_every_rule_names_options_that_its_commands_have() -> None:
             "shoal chat: the following arguments are required: LINK",
             "usage: shoal chat LINK [options]; ",
         ),
-        (["serve", "--port", "x"], "shoal serve: argument --port: ", "usage: shoal serve MODEL MODEL… [options]; "),
+        (
+            ["serve", "--port", "x"],
+            "shoal serve: argument --port: ",
+            "usage: shoal serve MODEL MODEL… [options]; ",
+        ),
         (["nosuch"], "shoal: argument COMMAND: invalid choice: 'nosuch'", "usage: shoal COMMAND [options]; "),
         ([], "shoal: the following arguments are required: COMMAND", "usage: shoal COMMAND"),
     ],
