@@ -219,27 +219,31 @@ class Mesh:
 
     # --- runs of other models
 
-    async def run(self, model: str, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    async def run(
+        self, model: str, inputs: Mapping[str, npt.ArrayLike], timeout_s: float | None = None
+    ) -> dict[str, Array]:
         """The outputs of one item, by name. `model`: what the mesh offers it as (`shoal offer`).
 
-        Raises WrongTensor for an input of another type or shape, NoPlan, RunFailed.
+        Raises WrongTensor for an input of another type or shape, NoPlan, RunFailed, TimeoutError.
         """
         run = await self._member.open_run(model)
         try:
-            return await run.run(arrays_of(run.manifest, inputs))
+            return await run.run(arrays_of(run.manifest, inputs), timeout_s)
         finally:
             await run.close()
 
     async def map(
-        self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]]
+        self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None
     ) -> AsyncGenerator[dict[str, Array]]:
         """The outputs of each item, in order; several items are under way, so that every stage has work.
 
-        Leaving the loop early cancels what is under way. Raises as `run` does, at the item that cannot be computed.
+        Leaving the loop early cancels what is under way. Raises as `run` does, at the item that cannot be computed or
+        takes longer than `timeout_s`.
         """
         run = await self._member.open_run(model)
         try:
-            async with aclosing(run.map(arrays_of(run.manifest, item) for item in items)) as outputs:
+            arrays = (arrays_of(run.manifest, item) for item in items)
+            async with aclosing(run.map(arrays, timeout_s)) as outputs:
                 async for found in outputs:
                     yield found
         finally:
@@ -322,13 +326,17 @@ class BlockingMesh:
         finally:
             self._loop.run(tokens.aclose())
 
-    def run(self, model: str, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Array]:
+    def run(
+        self, model: str, inputs: Mapping[str, npt.ArrayLike], timeout_s: float | None = None
+    ) -> dict[str, Array]:
         """As Mesh.run."""
-        return self._loop.run(self._mesh.run(model, inputs))
+        return self._loop.run(self._mesh.run(model, inputs, timeout_s))
 
-    def map(self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[dict[str, Array]]:
+    def map(
+        self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None
+    ) -> Iterator[dict[str, Array]]:
         """As Mesh.map. Leaving the loop over it early cancels what is under way."""
-        outputs = self._mesh.map(model, items)
+        outputs = self._mesh.map(model, items, timeout_s)
 
         async def following() -> dict[str, Array] | None:
             return await anext(outputs, None)

@@ -65,8 +65,14 @@ class RunClient:
         """Opens the first lane. Raises NoPlan, RunFailed."""
         self._lanes = [await self._lane(frozenset())]
 
-    async def run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
-        """The outputs of one item, by name. Raises WrongTensor for inputs that the model does not take, RunFailed."""
+    async def run(self, inputs: Mapping[str, Array], timeout_s: float | None = None) -> dict[str, Array]:
+        """The outputs of one item, by name. Raises WrongTensor for inputs that the model does not take, RunFailed, and
+        TimeoutError when they are not there in time.
+        """
+        async with asyncio.timeout(timeout_s):
+            return await self._run(inputs)
+
+    async def _run(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         given = self._checked(inputs)
         size = sum(array.nbytes for array in given.values())
         while self._full(size):
@@ -83,16 +89,23 @@ class RunClient:
             self._room.set()
         return {self.manifest.values[place].name: array for place, array in found.items()}
 
-    async def map(self, items: Iterable[Mapping[str, Array]]) -> AsyncGenerator[dict[str, Array]]:
-        """The outputs of each item, in order. Several are under way; leaving the loop cancels them. Raises as `run`."""
-        async with aclosing(self.outcomes(items, lambda item: item)) as outcomes:
+    async def map(
+        self, items: Iterable[Mapping[str, Array]], timeout_s: float | None = None
+    ) -> AsyncGenerator[dict[str, Array]]:
+        """The outputs of each item, in order. Several are under way; leaving the loop cancels them. Raises as `run`;
+        `timeout_s` is of each item.
+        """
+        async with aclosing(self.outcomes(items, lambda item: item, timeout_s)) as outcomes:
             async for _, found in outcomes:
                 if not isinstance(found, dict):
                     raise found
                 yield found
 
     async def outcomes(
-        self, items: Iterable[T], read: Callable[[T], Mapping[str, Array]]
+        self,
+        items: Iterable[T],
+        read: Callable[[T], Mapping[str, Array]],
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[tuple[T, dict[str, Array] | MeshError | FrameError]]:
         """Each item with its outputs, or why it has none, in order. `read(item)`, in a thread, gives its inputs."""
         pending: deque[asyncio.Task[tuple[T, dict[str, Array] | MeshError | FrameError]]] = deque()
@@ -100,7 +113,7 @@ class RunClient:
 
         async def outcome(item: T) -> tuple[T, dict[str, Array] | MeshError | FrameError]:
             try:
-                return item, await self.run(await asyncio.to_thread(read, item))
+                return item, await self.run(await asyncio.to_thread(read, item), timeout_s)
             except (MeshError, FrameError) as error:
                 if error is self._lanes[0].broken:
                     raise

@@ -91,3 +91,27 @@ async def test_what_the_manifest_does_not_say_is_not_passed_on(made: Array, fail
     assert [type(frame) for frame in links.told] == [RunItemFailed] * fails
     assert [effect.peer for effect in sent] == ["after"] * (not fails)
     await host.close()
+
+
+async def test_items_of_several_origins_are_computed_in_turn() -> None:
+    host, links = hosted({})
+    order: list[int] = []
+
+    def run(inputs: dict[str, Array]) -> dict[str, Array]:
+        order.append(int(inputs["b"]))
+        return {"c": np.array(7)}
+
+    host._loaded["a" * 64, 1, 2].result().run = run  # type: ignore[method-assign]
+    host.exchange.send = lambda effect, _: None  # type: ignore[method-assign]
+    runs = {"asker": RUN, "other": b"o" * 16}
+    for origin, each in runs.items():
+        await links.handlers[RUN_OPEN](origin, RunOpenRequest(each.hex(), 1, "a" * 64, SPANS, PEERS))
+    place = next(place for place, value in enumerate(CHAIN.values) if value.name == "b")
+    for number, each in enumerate(runs.values()):
+        for item in range(3):
+            data = (10 * number + item).to_bytes(8, "little")
+            host.value("before", RunValue(each, 1, item, place, (), 0, 8, data))
+    assert host._computing is not None
+    await host._computing
+    assert order == [0, 10, 1, 11, 2, 12]
+    await host.close()
