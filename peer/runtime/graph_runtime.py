@@ -9,6 +9,7 @@ from typing import Any
 from peer.dataflow.value_codec import Array
 from peer.errors import CannotServe
 from peer.runtime.execution import session_options
+from peer.runtime.huge_pages import giving_back
 from peer.runtime.onnxruntime_import import ort
 from planner.model.compose import Composed
 
@@ -20,10 +21,10 @@ class GraphRuntime:
         """`fused`: as in the manifest."""
         self._outputs = tuple(value.name for value in composed.outputs)
         self.weight_bytes = composed.weight_bytes
+        options = session_options(blobs, threads, fused=fused)
         try:
-            self._session: Any = ort.InferenceSession(
-                composed.model, session_options(blobs, threads, fused=fused), ["CPUExecutionProvider"]
-            )
+            with giving_back():
+                self._session: Any = ort.InferenceSession(composed.model, options, ["CPUExecutionProvider"])
         except Exception as error:  # of onnxruntime's own kinds, which derive from nothing in common
             raise CannotServe(f"onnxruntime refused these units: {error}") from error
 

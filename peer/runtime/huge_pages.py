@@ -25,6 +25,8 @@ MADV_COLLAPSE: Final = 25  # Linux 6.1: make one huge page of these pages now, c
 HUGE_BYTES: Final = 2 << 20  # x86-64, and AArch64 with 4 KiB pages
 PAGE_BYTES: Final = 4096  # at least; where pages are larger, nothing smaller is let go
 
+_mapping: Final = threading.Lock()  # held while files are mapped and unmapped for a session, or let go
+
 
 def keep_no_large_holes() -> None:
     """From now on memory of LARGE_BYTES or more goes back as soon as it is freed.
@@ -42,6 +44,9 @@ def keep_no_large_holes() -> None:
 def giving_back() -> Iterator[None]:
     """Within the block, in which weights are loaded, freed heap pages go back all the time. Otherwise float16 weights,
     which are widened one after the other, leave 59 MiB of a 360M shape as holes until the last one is loaded.
+
+    One block at a time: files are unmapped while a session loads, and whoever lets go of files then must not meet what
+    is mapped there next.
     """
     stop = threading.Event()
 
@@ -50,12 +55,13 @@ def giving_back() -> Iterator[None]:
             give_back_memory()
 
     thread = threading.Thread(target=give_back, name="shoal-trim", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    with _mapping:
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
 
 
 def give_back_memory() -> None:
@@ -74,10 +80,25 @@ def let_go_of_files(folder: Path) -> int:
     library = _c_library()
     if not sys.platform.startswith("linux") or library is None:
         return 0
-    found = 0
-    for start, stop in _unchanged_ranges(os.path.realpath(folder) + os.sep):
-        if library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_DONTNEED) == 0:
-            found += stop - start
+    found, inside = 0, os.path.realpath(folder) + os.sep
+    with _mapping:
+        for start, stop in _unchanged_ranges(inside):
+            if (start, stop) not in _file_ranges(inside):
+                continue  # unmapped meanwhile, as by a session that ended: something else may lie there now
+            if library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_DONTNEED) == 0:
+                found += stop - start
+    return found
+
+
+def _file_ranges(inside: str) -> set[tuple[int, int]]:
+    """Where files are mapped whose path begins so: quicker than `_unchanged_ranges`, for which pages are counted."""
+    found: set[tuple[int, int]] = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+        for line in maps:
+            where, *others = line.rstrip("\n").split(maxsplit=5)
+            if len(others) == 5 and others[4].startswith(inside):
+                start, _, stop = where.partition("-")
+                found.add((int(start, 16), int(stop, 16)))
     return found
 
 
