@@ -7,6 +7,7 @@ import contextlib
 import datetime
 import hashlib
 import json
+import logging
 import os
 import random
 import socket
@@ -469,6 +470,9 @@ async def test_a_server_that_had_no_free_descriptor_answers_who_came_then(
 ) -> None:
     import resource
 
+    caplog.set_level(
+        logging.ERROR, "asyncio"
+    )  # commands that ran before in this process may have silenced it
     loop = asyncio.get_running_loop()
     async with serve(ServerOptions()) as server:
         port = int(server.url.rpartition(":")[2])
