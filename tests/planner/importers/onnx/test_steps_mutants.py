@@ -180,4 +180,4 @@ def test_changed_manifests_and_graphs_are_refused_by_name(tmp_path: Path, name: 
             told.append(str(error))
             outcomes["graph refused"] += 1
     assert not [line for line in told if "\n" in line]
-    assert min(outcomes[each] for each in ("composed", "CorruptStore", "graph refused")) > 10
+    assert min(outcomes[each] for each in ("composed", "CorruptStore", "graph refused")) >= 5, outcomes
