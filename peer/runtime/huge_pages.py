@@ -82,9 +82,9 @@ def let_go_of_files(folder: Path) -> int:
         return 0
     found, inside = 0, os.path.realpath(folder) + os.sep
     with _mapping:
-        for start, stop in _unchanged_ranges(inside):
-            if (start, stop) not in _file_ranges(inside):
-                continue  # unmapped meanwhile, as by a session that ended: something else may lie there now
+        looked = _unchanged_ranges(inside)
+        there = _file_ranges(inside)  # what a session that ended unmapped meanwhile may be something else now
+        for start, stop in (place for place in looked if place in there):
             if library.madvise(ctypes.c_void_p(start), ctypes.c_size_t(stop - start), MADV_DONTNEED) == 0:
                 found += stop - start
     return found
