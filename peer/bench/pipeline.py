@@ -25,8 +25,8 @@ from peer.launch.terminal import say
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.runtime.arithmetic import proven
-from peer.runtime.onnxruntime_import import ort
 from planner.model.manifest import decode_manifest
+from planner.model.onnxruntime_import import ort
 from planner.model.store import Store
 
 LONG_PROMPT_TOKENS = 900

@@ -33,10 +33,10 @@ from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.run_client import RunClient
-from peer.runtime.onnxruntime_import import ort
 from peer.state.generated.commands import ModelOffered, ModelPlaced, Objective, RunStage
 from peer.transport.engines.choose import choose_engine
 from planner.model.graph_manifest import GraphManifest, amount, decode_graph_manifest
+from planner.model.onnxruntime_import import ort
 from planner.model.store import Store
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions

@@ -23,12 +23,12 @@ from peer.member.peer_options import MeshOptions
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Finished, Settings
-from peer.runtime.onnxruntime_import import ort
 from peer.session.sampling import GREEDY
 from peer.state.protection import chosen
 from peer.validation.scenarios.link_conditions import Conditions
 from peer.validation.world.mesh import Shape, rig
 from planner.model.manifest import decode_manifest
+from planner.model.onnxruntime_import import ort
 from planner.model.store import Store
 
 STAGES: Final = 3

@@ -6,7 +6,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import AsyncExitStack, aclosing, contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -30,18 +30,15 @@ async def run_items(args: argparse.Namespace) -> int:
         raise BadCommand("--resume goes on with what is missing in a folder: give --out DIR, too")
     shown = Shown(args.mean, args.std, args.round, args.rate)
     with interrupts() as ctrl:
-        with reporting() as report:
-            joined = asker(args, ctrl, report=report)
-            mesh = await joined.__aenter__()
-        try:
+        async with AsyncExitStack() as stack:
+            with reporting() as report:
+                mesh = await stack.enter_async_context(asker(args, ctrl, report=report))
             with ctrl.cancelling():
                 run = await mesh.open_run(args.model)
                 try:
                     return await _all(run, args, shown)
                 finally:
                     await run.close()
-        finally:
-            await joined.__aexit__(None, None, None)
 
 
 async def _all(run: RunClient, args: argparse.Namespace, shown: Shown) -> int:

@@ -19,10 +19,10 @@ from peer.errors import ApiError, CannotServe
 from peer.gateway.embedding_requests import BATCH_TEXTS, EmbeddingRequest, batches, embedding_answer, too_long
 from peer.gateway.request_queue import RETRY_AFTER_S
 from peer.runtime.execution import session_options
-from peer.runtime.onnxruntime_import import ort
 from peer.session.evidence import Floats
 from planner.model.encoder import EncoderManifest, decode_encoder
 from planner.model.encoder_graph import encoder_graph
+from planner.model.onnxruntime_import import ort
 from planner.model.store import Store
 
 MAX_REQUESTS: Final = 64  # that wait or are being answered

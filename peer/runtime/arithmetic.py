@@ -25,10 +25,10 @@ import numpy.typing as npt
 from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import ALONE, ENDS, FASTEST, MOST_ROWS, PIECE_TOKENS, Form, RowShape, row_shape
 from peer.runtime.kv_slots import KvSlots
-from peer.runtime.onnxruntime_import import ort
 from peer.runtime.processor import instruction_set, processor_name
 from peer.session.evidence import Floats
 from planner.model.manifest import Manifest, ManifestUnit, StoredTensor
+from planner.model.onnxruntime_import import ort
 from planner.model.shards import make_shard, rotary_tables
 from planner.model.store import Store
 from planner.model.units import BLOCK

@@ -33,8 +33,8 @@ from peer.runtime.huge_pages import (
     use_huge_pages,
 )
 from peer.runtime.kv_slots import KvSlots, Move, Shape
-from peer.runtime.onnxruntime_import import OrtDevice, ort
 from peer.session.evidence import Floats
+from planner.model.onnxruntime_import import OrtDevice, ort
 from planner.model.shards import EmbedTable, Shard, rotary_tables
 
 PROVIDERS: Final = {

@@ -10,8 +10,8 @@ from peer.dataflow.value_codec import Array
 from peer.errors import CannotServe
 from peer.runtime.execution import session_options
 from peer.runtime.huge_pages import giving_back
-from peer.runtime.onnxruntime_import import ort
 from planner.model.compose import Composed
+from planner.model.onnxruntime_import import ort
 
 
 class GraphRuntime:
