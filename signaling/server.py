@@ -328,7 +328,8 @@ class SignalingServer:
         if self._sockets:
             self._empty.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._empty.wait(), CLOSE_WITHIN_S)
+                async with asyncio.timeout(CLOSE_WITHIN_S):
+                    await self._empty.wait()
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

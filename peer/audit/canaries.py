@@ -189,7 +189,8 @@ class Canaries:
         try:
             effects = core.begin(time.monotonic(), route, self._asked(model.context))
             self._sessions.perform(core.session, effects)
-            answer = await asyncio.wait_for(self._answered(core, outcomes), ANSWER_S)
+            async with asyncio.timeout(ANSWER_S):
+                answer = await self._answered(core, outcomes)
             last = len(core.tokens) - 2
             if answer is None or answer.opening.route[place] != peer or last < answer.opening.prompt_tokens:
                 return None

@@ -295,7 +295,8 @@ async def _submitted(means: Means, step: Step) -> Done:
 
     means.waiting[step.session] = answer
     means.runtime.submit(step)
-    done = await asyncio.wait_for(found, COMPUTE_S)
+    async with asyncio.timeout(COMPUTE_S):
+        done = await found
     if isinstance(done, Refused):
         raise CannotServe(f"these units refuse the step: {done.text}")
     return done

@@ -133,7 +133,8 @@ async def drive(store: Store, page: Path, order: Figures, gguf: Path | None = No
             stderr=asyncio.subprocess.PIPE,
         )
         try:
-            out, err = await asyncio.wait_for(process.communicate(), DRIVE_S)
+            async with asyncio.timeout(DRIVE_S):
+                out, err = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

@@ -167,7 +167,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     """Asks the browser to end, and ends it if it does not."""
     _signal(process, signal.SIGTERM)
     with suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), CLOSE_WITHIN_S)
+        async with asyncio.timeout(CLOSE_WITHIN_S):
+            await process.wait()
     kill = getattr(signal, "SIGKILL", signal.SIGTERM)
     _signal(process, kill)  # what is left of its helpers
     await process.wait()

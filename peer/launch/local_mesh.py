@@ -62,7 +62,8 @@ async def joined(
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGINT)
         try:
-            await asyncio.wait_for(process.wait(), STOP_WITHIN_S)
+            async with asyncio.timeout(STOP_WITHIN_S):
+                await process.wait()
         except TimeoutError:
             kill()
             await process.wait()

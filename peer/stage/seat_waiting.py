@@ -82,7 +82,8 @@ class Queue:
                 return {"place": waiter.place, "wait_ms": waiter.wait_ms}
             self._moved.clear()
             try:
-                await asyncio.wait_for(self._moved.wait(), left)
+                async with asyncio.timeout(left):
+                    await self._moved.wait()
             except TimeoutError:
                 admitting.look(time.monotonic())
 

@@ -83,7 +83,8 @@ class Prober:
     async def answers(self, peer: str, within_s: float) -> bool:
         """Whether `peer` answers one small probe in time."""
         try:
-            await asyncio.wait_for(self._echo(peer, SMALL_BYTES), within_s)
+            async with asyncio.timeout(within_s):
+                await self._echo(peer, SMALL_BYTES)
         except (PeerError, TimeoutError):
             return False
         return True
@@ -106,6 +107,7 @@ class Prober:
         try:
             begun = self._clock()
             self._send(peer, Probe(self._next_nonce, bytes(size)))
-            return await asyncio.wait_for(future, PROBE_TIMEOUT_S) - begun
+            async with asyncio.timeout(PROBE_TIMEOUT_S):
+                return await future - begun
         finally:
             del self._open[key]

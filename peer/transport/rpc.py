@@ -47,7 +47,8 @@ class Calls:
         self._open[key] = future
         try:
             self._send(peer, Request(self._next_id, method, json.dumps(body).encode()))
-            return await asyncio.wait_for(future, timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await future
         finally:
             self._open.pop(key, None)
 

@@ -565,7 +565,8 @@ class SignalingClient:
             link.registering[request] = done
             try:
                 await _send(link.ws, Register(request, some_grants, some_revocations))
-                await asyncio.wait_for(done, ANSWER_WITHIN_S)
+                async with asyncio.timeout(ANSWER_WITHIN_S):
+                    await done
             except TimeoutError as error:
                 raise NotConnected("the signaling server did not confirm in time") from error
             finally:

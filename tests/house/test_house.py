@@ -114,6 +114,14 @@ def test_every_module_is_pure_by_contract_or_named_as_an_edge() -> None:
     assert says_pure == held, "a module that calls itself pure belongs in pyproject.toml's contract"
 
 
+def test_a_wait_that_may_lose_a_cancellation_is_refused() -> None:
+    """`asyncio.wait_for` of Python 3.11: a cancellation in the moment in which what it waits for is done is lost."""
+    source = "import asyncio\n\nasyncio.wait_for\n"
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", "peer/waits.py", "-"]
+    found = subprocess.run(command, input=source, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "TID251" in found.stdout
+
+
 def test_onnxruntime_does_not_report_to_its_maker(tmp_path: Path) -> None:
     """It is loaded in one place, which turns that off first: then no name for this machine is made up and kept."""
     imports = re.compile(r"^\s*(import|from) onnxruntime\b", re.MULTILINE)

@@ -117,7 +117,8 @@ class LibdatachannelEngine:
     async def _describe_here(self, kind: str) -> str:
         await self._call(f"to make an SDP {kind}", self._pc.set_local_description, kind)
         with contextlib.suppress(TimeoutError):  # then what was found so far has to do
-            await asyncio.wait_for(self._gathered.wait(), GATHER_S)
+            async with asyncio.timeout(GATHER_S):
+                await self._gathered.wait()
         return self._with_bound_candidates(self._pc.get_local_description() or "")
 
     async def _call(self, expected: str, step: Callable[..., None], *args: str) -> None:

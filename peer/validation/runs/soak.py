@@ -156,7 +156,8 @@ async def _lone_asker(made: Rig, store: Store, tally: _Tally) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(link.url().encode() + b"\n")  # and left open: its end is this program's
-        said = await asyncio.wait_for(process.stdout.readline(), ASKING_WITHIN_S)
+        async with asyncio.timeout(ASKING_WITHIN_S):
+            said = await process.stdout.readline()
         if said != b"asking\n":
             raise CannotServe("the asker that was to be killed ended by itself")
     except TimeoutError:

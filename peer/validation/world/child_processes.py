@@ -134,7 +134,8 @@ class JoinedProcess:
         """Waits for the end of the process; kills it after STOP_WITHIN_S."""
         if self._process is not None:
             try:
-                await asyncio.wait_for(self._process.wait(), STOP_WITHIN_S)
+                async with asyncio.timeout(STOP_WITHIN_S):
+                    await self._process.wait()
             except TimeoutError:
                 await self.end()
 

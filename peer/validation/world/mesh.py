@@ -194,7 +194,8 @@ class Rig:
             while self.lacking():
                 changed.clear()
                 try:
-                    await asyncio.wait_for(changed.wait(), 1.0)
+                    async with asyncio.timeout(1.0):
+                        await changed.wait()
                 except TimeoutError:
                     self._check_children()
                 if asyncio.get_running_loop().time() > deadline:

@@ -128,7 +128,8 @@ async def relay(folder: Path, seed: int) -> AsyncIterator[RelayProcess]:
     made = RelayProcess(path)
     try:
         assert process.stdout is not None
-        await asyncio.wait_for(process.stdout.readline(), READY_WITHIN_S)
+        async with asyncio.timeout(READY_WITHIN_S):
+            await process.stdout.readline()
         yield made
     finally:
         if process.returncode is None:
