@@ -13,16 +13,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol
 
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, ValueInfoProto
 
 from planner.errors import CorruptStore
-from planner.model.graph_manifest import GraphManifest, GraphUnit, Value, ValueType, Weight
+from planner.model.graph_manifest import GraphManifest, Value, ValueType, Weight
 from planner.model.onnx_graph import IR_VERSION
-from planner.model.shards import Blobs
 from planner.model.store import BlobRef
 
 MAX_GRAPH_BYTES: Final = 4 << 20  # of a unit; parsed, hostile bytes take some sixty times as much
@@ -50,6 +50,24 @@ ELEMENT_TYPES: Final[Mapping[ValueType, int]] = {
     "int4": TensorProto.INT4,
     "uint4": TensorProto.UINT4,
 }
+
+
+class Blobs(Protocol):
+    """Where blobs lie; a Store, or what stands in for one."""
+
+    def blob_path(self, sha256: str) -> Path:
+        """Returns where the blob of that hash lies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What a manifest says of the graph of a unit: how many inputs and outputs it has, what its tensors are called."""
+
+    name: str
+    graph: BlobRef
+    tensors: tuple[str, ...]
+    inputs: int
+    outputs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +105,18 @@ def compose(manifest: GraphManifest, blobs: Blobs, first: int, stop: int) -> Com
     weight_bytes = 0
     for place in range(first, stop):
         unit = manifest.units[place]
-        part = _unit_model(unit, blobs)
+        declared = Declared(
+            unit.name,
+            unit.graph,
+            tuple(tensor.name for tensor in unit.tensors),
+            len(unit.inputs),
+            len(unit.outputs),
+        )
+        part = checked_graph(declared, blobs)
         for opset in part.opset_import:
             if opsets.setdefault(opset.domain, opset.version) != opset.version:
-                raise _wrong(
-                    unit, f"one version of the operators of {opset.domain[:80]!r} in all units expected"
+                raise wrong_graph(
+                    unit.name, f"one version of the operators of {opset.domain[:80]!r} in all units expected"
                 )
         prefix = f"{mark}{place}/"
         names = {f"in.{number}": name for number, name in enumerate(unit.inputs)}
@@ -153,44 +178,47 @@ def _value_info(value: Value) -> ValueInfoProto:
     return onnx.helper.make_tensor_value_info(value.name, ELEMENT_TYPES[value.dtype], list(value.shape))
 
 
-def _wrong(unit: GraphUnit, problem: str) -> CorruptStore:
-    return CorruptStore(f"graph of unit {unit.name[:80]}: {problem}; import the model again")
+def wrong_graph(unit: str, problem: str) -> CorruptStore:
+    """The error for the graph of the unit of that name."""
+    return CorruptStore(f"graph of unit {unit[:80]}: {problem}; import the model again")
 
 
-def _unit_model(unit: GraphUnit, blobs: Blobs) -> ModelProto:
-    """The checked graph of a unit."""
-    encoded = _graph_bytes(unit, unit.graph, blobs)
+def checked_graph(unit: Declared, blobs: Blobs) -> ModelProto:
+    """The graph of a unit, whose names resolve and whose size is bounded. Raises CorruptStore, NotInStore."""
+    encoded = _graph_bytes(unit, blobs)
     model = ModelProto()
     try:
         model.ParseFromString(encoded)
     except DecodeError:
-        raise _wrong(unit, "an ONNX model expected") from None
+        raise wrong_graph(unit.name, "an ONNX model expected") from None
     domains = [opset.domain for opset in model.opset_import]
     if not all(isinstance(domain, str) for domain in domains):  # bytes that are no UTF-8
-        raise _wrong(unit, "names in UTF-8 expected")
+        raise wrong_graph(unit.name, "names in UTF-8 expected")
     if model.functions or model.training_info or len(set(domains)) != len(domains):
-        raise _wrong(unit, "no functions, no training, each domain of operators once expected")
+        raise wrong_graph(unit.name, "no functions, no training, each domain of operators once expected")
     graph = model.graph
-    inputs = [f"in.{number}" for number in range(len(unit.inputs))]
-    outputs = [f"out.{number}" for number in range(len(unit.outputs))]
+    inputs = [f"in.{number}" for number in range(unit.inputs)]
+    outputs = [f"out.{number}" for number in range(unit.outputs)]
     if [value.name for value in graph.input] != inputs or [value.name for value in graph.output] != outputs:
-        raise _wrong(
-            unit, f"inputs in.0 to in.{len(inputs) - 1}, outputs out.0 to out.{len(outputs) - 1} expected"
+        raise wrong_graph(
+            unit.name,
+            f"inputs in.0 to in.{len(inputs) - 1}, outputs out.0 to out.{len(outputs) - 1} expected",
         )
     names = _Names(unit)
     inner = _inner(graph)
-    for tensor in unit.tensors:
-        if tensor.name not in inner:
-            names.define(tensor.name)
+    for name in unit.tensors:
+        if name not in inner:
+            names.define(name)
     made = _check(graph, unit, names, 0)
     if not set(outputs) <= made:
-        raise _wrong(unit, "each output made by a node expected")
+        raise wrong_graph(unit.name, "each output made by a node expected")
     return model
 
 
-def _graph_bytes(unit: GraphUnit, blob: BlobRef, blobs: Blobs) -> bytes:
+def _graph_bytes(unit: Declared, blobs: Blobs) -> bytes:
+    blob = unit.graph
     if blob.bytes > MAX_GRAPH_BYTES:
-        raise _wrong(unit, f"at most {MAX_GRAPH_BYTES} bytes expected, got {blob.bytes}")
+        raise wrong_graph(unit.name, f"at most {MAX_GRAPH_BYTES} bytes expected, got {blob.bytes}")
     with blobs.blob_path(blob.sha256).open("rb") as file:
         encoded = file.read(blob.bytes + 1)
     if hashlib.sha256(encoded).hexdigest() != blob.sha256:
@@ -201,7 +229,7 @@ def _graph_bytes(unit: GraphUnit, blob: BlobRef, blobs: Blobs) -> bytes:
 class _Names:
     """Which names of a unit can be used at a place, each made once in the whole unit."""
 
-    def __init__(self, unit: GraphUnit) -> None:
+    def __init__(self, unit: Declared) -> None:
         self._unit = unit
         self._made: set[str] = set()
         self._visible: set[str] = set()
@@ -210,26 +238,28 @@ class _Names:
     def define(self, name: str | bytes) -> None:
         """Takes that it is made here. Protobuf gives bytes that are no UTF-8 as they are."""
         if isinstance(name, bytes):
-            raise _wrong(self._unit, "names in UTF-8 expected")
+            raise wrong_graph(self._unit.name, "names in UTF-8 expected")
         if not name or name in self._made:
-            raise _wrong(self._unit, f"names that differ expected, got {name[:80]!r} twice or empty")
+            raise wrong_graph(
+                self._unit.name, f"names that differ expected, got {name[:80]!r} twice or empty"
+            )
         self._made.add(name)
         self._visible.add(name)
 
     def use(self, name: str | bytes) -> None:
         if isinstance(name, bytes):
-            raise _wrong(self._unit, "names in UTF-8 expected")
+            raise wrong_graph(self._unit.name, "names in UTF-8 expected")
         if name not in self._visible:
-            raise _wrong(self._unit, f"{name[:80]!r} is used and not made before")
+            raise wrong_graph(self._unit.name, f"{name[:80]!r} is used and not made before")
 
     def forget(self, names: set[str]) -> None:
         self._visible -= names
 
 
-def _check(graph: GraphProto, unit: GraphUnit, names: _Names, depth: int) -> set[str]:
+def _check(graph: GraphProto, unit: Declared, names: _Names, depth: int) -> set[str]:
     """The names that nodes of this graph make. Raises CorruptStore for what is not bounded or does not resolve."""
     if graph.sparse_initializer:
-        raise _wrong(unit, "no sparse tensors expected")
+        raise wrong_graph(unit.name, "no sparse tensors expected")
     local = [value.name for value in graph.input] + [tensor.name for tensor in graph.initializer]
     for name in local:
         names.define(name)
@@ -238,10 +268,10 @@ def _check(graph: GraphProto, unit: GraphUnit, names: _Names, depth: int) -> set
     made: set[str] = set()
     names.nodes += len(graph.node)
     if names.nodes > MAX_NODES:
-        raise _wrong(unit, f"at most {MAX_NODES} nodes expected")
+        raise wrong_graph(unit.name, f"at most {MAX_NODES} nodes expected")
     for node in graph.node:
         if node.overload or not node.op_type:
-            raise _wrong(unit, "nodes of operators expected, got one of a function or of none")
+            raise wrong_graph(unit.name, "nodes of operators expected, got one of a function or of none")
         for name in filter(None, node.input):
             names.use(name)
         for attribute in node.attribute:
@@ -256,20 +286,20 @@ def _check(graph: GraphProto, unit: GraphUnit, names: _Names, depth: int) -> set
     return made
 
 
-def _check_attribute(attribute: AttributeProto, unit: GraphUnit, names: _Names, depth: int) -> None:
+def _check_attribute(attribute: AttributeProto, unit: Declared, names: _Names, depth: int) -> None:
     if attribute.ref_attr_name or attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
-        raise _wrong(unit, "attributes without references and sparse tensors expected")
+        raise wrong_graph(unit.name, "attributes without references and sparse tensors expected")
     for tensor in _tensors(attribute):
         _check_tensor(tensor, unit)
     for body in _bodies(attribute):
         if depth == MAX_DEPTH:
-            raise _wrong(unit, f"bodies at most {MAX_DEPTH} deep expected")
+            raise wrong_graph(unit.name, f"bodies at most {MAX_DEPTH} deep expected")
         _check(body, unit, names, depth + 1)
 
 
-def _check_tensor(tensor: TensorProto, unit: GraphUnit) -> None:
+def _check_tensor(tensor: TensorProto, unit: Declared) -> None:
     if tensor.data_location == TensorProto.EXTERNAL or tensor.external_data:
-        raise _wrong(unit, "constants that it holds itself expected, got one of a file")
+        raise wrong_graph(unit.name, "constants that it holds itself expected, got one of a file")
 
 
 def _tensors(attribute: AttributeProto) -> list[TensorProto]:

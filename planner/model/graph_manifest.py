@@ -38,6 +38,10 @@ MAX_UNIT_BLOBS: Final = 64
 MAX_TERMS: Final = 16
 MAX_FACTORS: Final = 8
 MAX_VALUE_CHARS: Final = 512  # exporters name values by their path in the source
+MAX_STATES: Final = 16  # of a unit
+MAX_HEADS: Final = 1024
+MAX_HEAD_SIZE: Final = 1024
+MAX_WINDOW: Final = 1 << 24  # tokens
 ALIGNED: Final = 64
 
 ValueType = Literal[
@@ -86,13 +90,24 @@ class Weight:
 
 
 @dataclass(frozen=True, slots=True)
+class KvState:
+    """Keys and values that a unit keeps for a session: `heads` rows of `head_size` values for each token, twice.
+    `window`: only so many last tokens are looked at; None: all of them.
+    """
+
+    heads: int
+    head_size: int
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphUnit:
     """One unit. Inputs and outputs of its graph are called in.0, in.1, … and out.0, out.1, …, in the order of
     `inputs` and `outputs`, which name values of the model; so equal graphs are equal bytes, stored once.
 
     `weights` are the blobs of its tensors, none where it has none. `resident_bytes`: what its weights occupy once
     loaded on a CPU. `flops`: about how many floating-point operations one run takes. `ops`: operators, as "domain:name"
-    beyond ONNX's own domain.
+    beyond ONNX's own domain. `state`: what it keeps for a session.
     """
 
     name: str
@@ -106,6 +121,7 @@ class GraphUnit:
     resident_bytes: int
     flops: tuple[Term, ...]
     ops: tuple[str, ...]
+    state: tuple[KvState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,31 +176,41 @@ def amount(terms: Sequence[Term], sizes: Mapping[str, int]) -> float:
 
 def encode_graph_manifest(manifest: GraphManifest) -> bytes:
     """Canonical JSON: sorted keys, no spaces, UTF-8."""
-    return canonical(
-        {
-            "format": FORMAT,
-            "name": manifest.name,
-            "inputs": list(manifest.inputs),
-            "outputs": list(manifest.outputs),
-            "sizes": dict(manifest.sizes),
-            "values": [
-                {
-                    "name": value.name,
-                    "dtype": value.dtype,
-                    "shape": list(value.shape),
-                    "bytes": _terms_document(value.bytes),
-                }
-                for value in manifest.values
-            ],
-            "units": [_unit_document(unit) for unit in manifest.units],
-            **({} if manifest.fused else {"fused": False}),
-        }
-    )
+    return canonical(graph_document(manifest))
+
+
+def graph_document(manifest: GraphManifest) -> dict[str, object]:
+    """The manifest as JSON has it; graph_manifest_of reads it."""
+    return {
+        "format": FORMAT,
+        "name": manifest.name,
+        "inputs": list(manifest.inputs),
+        "outputs": list(manifest.outputs),
+        "sizes": dict(manifest.sizes),
+        "values": [
+            {
+                "name": value.name,
+                "dtype": value.dtype,
+                "shape": list(value.shape),
+                "bytes": _terms_document(value.bytes),
+            }
+            for value in manifest.values
+        ],
+        "units": [_unit_document(unit) for unit in manifest.units],
+        **({} if manifest.fused else {"fused": False}),
+    }
 
 
 def decode_graph_manifest(encoded: bytes) -> GraphManifest:
-    """Raises CorruptStore that says which field broke which rule."""
+    """Raises CorruptStore that says which field broke which rule, also for a model that answers in words."""
     root = opened(encoded, FORMAT, "import the model again with this version")
+    if root.has("decoder"):
+        raise CorruptStore("manifest: a model of inputs and outputs expected, this one answers in words")
+    return graph_manifest_of(root)
+
+
+def graph_manifest_of(root: Fields) -> GraphManifest:
+    """The graph of units of an opened manifest. Raises CorruptStore."""
     sizes = root.fields("sizes")
     manifest = GraphManifest(
         name=root.text("name", MAX_NAME_CHARS),
@@ -228,7 +254,13 @@ def _unit_document(unit: GraphUnit) -> dict[str, object]:
         "resident_bytes": unit.resident_bytes,
         "flops": _terms_document(unit.flops),
         "ops": list(unit.ops),
+        **({"state": [_state_document(state) for state in unit.state]} if unit.state else {}),
     }
+
+
+def _state_document(state: KvState) -> dict[str, object]:
+    window = {} if state.window is None else {"window": state.window}
+    return {"kind": "kv", "heads": state.heads, "head_size": state.head_size, **window}
 
 
 def _terms(fields: Fields, name: str) -> tuple[Term, ...]:
@@ -283,6 +315,18 @@ def _unit(fields: Fields) -> GraphUnit:
         resident_bytes=fields.count("resident_bytes", MAX_COUNT),
         flops=_terms(fields, "flops"),
         ops=fields.texts("ops", 256, 256),
+        state=tuple(_state(item) for item in fields.list_of_fields("state", MAX_STATES))
+        if fields.has("state")
+        else (),
+    )
+
+
+def _state(fields: Fields) -> KvState:
+    fields.choice("kind", ("kv",))
+    return KvState(
+        heads=fields.count("heads", MAX_HEADS, least=1),
+        head_size=fields.count("head_size", MAX_HEAD_SIZE, least=1),
+        window=fields.count("window", MAX_WINDOW, least=1) if fields.has("window") else None,
     )
 
 

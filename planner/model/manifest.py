@@ -190,13 +190,16 @@ def encode_manifest(manifest: Manifest) -> bytes:
         ],
     }
     if manifest.sampling is not None:
-        document["sampling"] = {
-            name: getattr(manifest.sampling, name)
-            if name in WHOLE
-            else round(getattr(manifest.sampling, name) * MILLION)
-            for name in BOUNDS
-        }
+        document["sampling"] = sampling_document(manifest.sampling)
     return canonical(document)
+
+
+def sampling_document(sampling: SamplingDefaults) -> dict[str, object]:
+    """As sampling_of reads it: whole numbers, of millionths where that is no count."""
+    return {
+        name: getattr(sampling, name) if name in WHOLE else round(getattr(sampling, name) * MILLION)
+        for name in BOUNDS
+    }
 
 
 def canonical(document: object) -> bytes:
@@ -245,7 +248,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         end_tokens=root.counts("end_tokens", 64, architecture.vocab - 1),
         add_bos=root.boolean("add_bos"),
         units=units,
-        sampling=_sampling(root.fields("sampling")) if root.has("sampling") else None,
+        sampling=sampling_of(root.fields("sampling")) if root.has("sampling") else None,
     )
 
 
@@ -339,6 +342,18 @@ class Fields:
             for place, item in enumerate(items)
         )
 
+    def numbers(self, name: str, limit: int) -> tuple[float, ...]:
+        """Returns a list of 1 to `limit` finite numbers from 0 on. Raises CorruptStore."""
+        items = self._list(name, limit)
+        if not items:
+            raise self._wrong(name, "at least one number")
+        return tuple(
+            0.0
+            if item == 0 and not isinstance(item, bool)
+            else Fields({name: item}, f"{self.place}.{name}[{place}]").positive(name)
+            for place, item in enumerate(items)
+        )
+
     def choice(self, name: str, allowed: tuple[T, ...]) -> T:
         """Returns the one of `allowed` that the field equals. Raises CorruptStore."""
         value = self._get(name)
@@ -410,7 +425,9 @@ def blob_of(fields: Fields) -> BlobRef:
     return BlobRef(sha256, size, pieces)
 
 
-def _sampling(fields: Fields) -> SamplingDefaults:
+def sampling_of(fields: Fields) -> SamplingDefaults:
+    """Returns how answers are drawn by the model's own settings. Raises CorruptStore."""
+
     def number(name: str) -> float:
         low, high = (round(bound * MILLION) for bound in BOUNDS[name])
         return fields.count(name, high, low) / MILLION

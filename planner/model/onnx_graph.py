@@ -19,7 +19,7 @@ Placed = Literal[
     "blobs", "exact", "packed", "wide"
 ]  # where weights lie, and in which form: planner.model.shards
 
-_ONNX_TYPES: Final[dict[DType, int]] = {
+ONNX_TYPES: Final[dict[DType, int]] = {
     "f32": TensorProto.FLOAT,
     "f16": TensorProto.FLOAT16,
     "u8": TensorProto.UINT8,
@@ -87,7 +87,7 @@ class Graph:
         self, name: str, dtype: DType, shape: tuple[int, ...], location: str, offset: int, length: int
     ) -> str:
         proto = TensorProto(
-            name=name, data_type=_ONNX_TYPES[dtype], dims=shape, data_location=TensorProto.EXTERNAL
+            name=name, data_type=ONNX_TYPES[dtype], dims=shape, data_location=TensorProto.EXTERNAL
         )
         for key, value in (("location", location), ("offset", offset), ("length", length)):
             proto.external_data.add(key=key, value=str(value))

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from onnx import TensorProto, helper
 
 from planner.errors import CorruptStore
 from planner.model.architecture import Architecture
+from planner.model.compose import Blobs
 from planner.model.manifest import DType, Manifest, ManifestUnit, StoredTensor
 from planner.model.onnx_graph import MICROSOFT, Graph, Placed
 from planner.model.units import BLOCK
@@ -55,13 +56,6 @@ ACCURACY_GPU: Final = 0  # float32 activations: a GPU multiplies them at no cost
 ACCURACY_EXACT: Final = 0  # on a CPU fast for many tokens at once only
 
 _ACCURACY: Final[dict[Placed, int]] = {"packed": ACCURACY_GPU, "exact": ACCURACY_EXACT}
-
-
-class Blobs(Protocol):
-    """Where blobs lie; a Store, or what stands in for one."""
-
-    def blob_path(self, sha256: str) -> Path:
-        """Returns where the blob of that hash lies."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -246,11 +246,11 @@ def _one(tensor: SourceTensor, name: str, weights: WeightFormat) -> Tensors:
 def _blob_plans(source: SourceModel, weights: WeightFormat) -> dict[str, BlobPlan]:
     """The plan of each blob, by the unit it is made for; a tied head lies in that of the embedding."""
     a = source.architecture
-    embed, head = _Blob(source, weights), _Blob(source, weights)
-    embed.table("embed")
+    embed, head = StoredParts(source, weights), StoredParts(source, weights)
+    embed.table("embed", a.vocab, a.hidden)
     (embed if a.tied_embedding else head).vector("norm", [("head.norm", a.hidden)])
     if not a.tied_embedding:
-        head.table("head")
+        head.table("head", a.vocab, a.hidden)
     plans = {"embed": embed.plan()} | ({} if a.tied_embedding else {"head": head.plan()})
     for block in range(a.blocks):
         plans[f"attn.{block}"] = _attn(source, block, weights)
@@ -258,16 +258,24 @@ def _blob_plans(source: SourceModel, weights: WeightFormat) -> dict[str, BlobPla
     return plans
 
 
-class _Blob:
-    """Tensors of one blob, collected in their order."""
+class Parts(Protocol):
+    """Where tensors come from: an opened model."""
 
-    def __init__(self, source: SourceModel, weights: WeightFormat) -> None:
+    def tensor(self, name: str) -> SourceTensor:
+        """Raises planner.errors.MissingTensor where there is none of that name."""
+
+
+class StoredParts:
+    """Tensors of one blob, collected in their order, in the form that is asked for."""
+
+    def __init__(self, source: Parts, weights: WeightFormat) -> None:
         self._source = source
         self._weights = weights
         self._shapes: list[tuple[str, DType, tuple[int, ...]]] = []
         self._rows: list[Rows] = []
 
     def plan(self) -> BlobPlan:
+        """What the blob will hold."""
         return planned(self._shapes, self._rows)
 
     def vector(self, name: str, parts: Sequence[tuple[str, int]]) -> None:
@@ -285,13 +293,12 @@ class _Blob:
         """The fused linear of `parts` (tensor name, rows) below one another, as tensors called `name.*`."""
         self._add(name, parts, columns, self._weights)
 
-    def table(self, name: str) -> None:
-        """Embedding or head matrix. It keeps 8 bits where the rest has 4: it decides every token and is read row
-        by row.
+    def table(self, name: str, rows: int, columns: int) -> None:
+        """Embedding or head matrix `name`.weight. It keeps 8 bits where the rest has 4: it decides every token and is
+        read row by row.
         """
-        a = self._source.architecture
         kept: WeightFormat = "8bit" if self._weights == "4bit" else self._weights
-        self._add(name, [(f"{name}.weight", a.vocab)], a.hidden, kept)
+        self._add(name, [(f"{name}.weight", rows)], columns, kept)
 
     def _add(self, name: str, parts: Sequence[tuple[str, int]], columns: int, weights: WeightFormat) -> None:
         tensors = [(_matrix(self._source.tensor(part), part, (rows, columns)), part) for part, rows in parts]
@@ -354,7 +361,7 @@ def _attn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
     prefix = f"attn.{block}"
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     sizes = (("q", queries), ("k", keys), ("v", keys))
-    blob = _Blob(source, weights)
+    blob = StoredParts(source, weights)
     blob.vector("norm", [(f"{prefix}.norm", a.hidden)])
     blob.linear("qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden)
     if a.qkv_bias:
@@ -369,7 +376,7 @@ def _attn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
 def _ffn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
     a = source.architecture
     prefix = f"ffn.{block}"
-    blob = _Blob(source, weights)
+    blob = StoredParts(source, weights)
     blob.vector("norm", [(f"{prefix}.norm", a.hidden)])
     blob.linear("gate_up", [(f"{prefix}.gate", a.ffn), (f"{prefix}.up", a.ffn)], a.hidden)
     blob.linear("down", [(f"{prefix}.down", a.hidden)], a.ffn)
@@ -399,7 +406,7 @@ def put_tensors(store: Store, tensors: Tensors) -> tuple[BlobRef, tuple[StoredTe
     return store.put_blob(chunks()), tuple(stored)
 
 
-def _params(tensors: Iterable[StoredTensor]) -> int:
+def params_of(tensors: Iterable[StoredTensor]) -> int:
     """Weights, not counting scales, zero points and rests."""
     total = 0
     for tensor in tensors:
@@ -420,7 +427,7 @@ def _unit(
 ) -> ManifestUnit:
     a = architecture
     block = name.partition(".")[2]
-    params = _params(tensors)
+    params = params_of(tensors)
     return ManifestUnit(
         name=name,
         kind=kind,

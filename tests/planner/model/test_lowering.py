@@ -1,0 +1,106 @@
+"""Graphs of decoders: what they lower to, computed by onnxruntime, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from planner.errors import CorruptModel, CorruptStore
+from planner.importers.unit_graphs import INPUT, UnitGraph
+from planner.model.decoder import Manifest, decode_manifest, encode_manifest
+from planner.model.decoder_building import build_decoder
+from planner.model.lowering import Shard, make_graphs, make_shard
+from planner.model.onnxruntime_import import ort
+from planner.model.store import Store
+from tests.vectors.make_lowering import EDITS, odd
+
+
+@pytest.fixture(name="built")
+def fixture_built(tmp_path: Path) -> tuple[Manifest, Store]:
+    store = Store(tmp_path)
+    return decode_manifest(store.manifest_bytes(build_decoder(odd(), store))), store
+
+
+def _logits(shard: Shard, hidden: np.ndarray) -> np.ndarray:
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(shard.blobs))
+    return np.concatenate(
+        [ort.InferenceSession(part, options).run(None, {"hidden": hidden})[0] for part in shard.heads], axis=1
+    )
+
+
+def test_a_manifest_survives_its_json(built: tuple[Manifest, Store]) -> None:
+    manifest, _ = built
+    assert decode_manifest(encode_manifest(manifest)) == manifest
+    assert [unit.kind for unit in manifest.units] == ["embed", "attn", "ffn", "attn", "head"]
+    assert [unit.state for unit in manifest.units] == [
+        (),
+        ("key.0", "value.0", "key.1", "value.1"),
+        (),
+        ("key.2", "value.2"),
+        (),
+    ]
+
+
+def test_a_head_in_parts_gives_the_logits_of_the_whole(
+    built: tuple[Manifest, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, store = built
+    hidden = np.random.default_rng(0).standard_normal((3, manifest.hidden), np.float32)
+    last = len(manifest.units) - 1
+    whole = make_shard(manifest, store, last, last + 1)
+    monkeypatch.setattr("planner.model.lowering.HEAD_PART_BYTES", manifest.units[-1].resident_bytes // 3)
+    monkeypatch.setattr("planner.model.lowering.PART_ROWS", 8)
+    parts = make_shard(manifest, store, last, last + 1)
+    assert len(whole.heads) == 1 < len(parts.heads)
+    expected = _logits(whole, hidden)  # kernels add up in another order where a part ends inside their tiles
+    assert _logits(parts, hidden) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    few = make_shard(manifest, store, last, last + 1, vocabulary=7)
+    assert _logits(few, hidden) == pytest.approx(expected[:, :7], rel=1e-5, abs=1e-5)
+
+
+def test_a_head_that_looks_at_all_logits_is_one_part(
+    built: tuple[Manifest, Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest, store = built
+    graph = UnitGraph()
+    logits = graph.linear(INPUT, "head", manifest.vocab, manifest.hidden)
+    softened = store.put_blob([graph.finish(graph.one("LogSoftmax", logits, axis=-1))])
+    units = (*manifest.units[:-1], replace(manifest.units[-1], graph=softened))
+    manifest = replace(manifest, units=units)
+    monkeypatch.setattr("planner.model.lowering.HEAD_PART_BYTES", 1)
+    shard = make_shard(manifest, store, 4, 5, vocabulary=7)
+    assert len(shard.heads) == 1
+    logits_of = _logits(shard, np.ones((1, manifest.hidden), np.float32))
+    assert logits_of.shape == (1, manifest.vocab)
+    assert np.exp(logits_of).sum() == pytest.approx(1, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_graph_that_breaks_the_rules_is_refused(
+    name: str, built: tuple[Manifest, Store], tmp_path: Path
+) -> None:
+    manifest, store = built
+    place, edit = EDITS[name]
+    model = onnx.ModelProto.FromString(odd().units[place].graph)
+    edit(model)
+    graph = store.put_blob([model.SerializeToString()])
+    units = list(manifest.units)
+    units[place] = replace(units[place], graph=graph)
+    with pytest.raises(CorruptStore, match=r"import the model again"):
+        make_graphs(replace(manifest, units=tuple(units)), store, place, place + 1, "cpu")
+
+
+def test_an_import_with_a_graph_that_no_peer_runs_keeps_no_weights(tmp_path: Path) -> None:
+    source = odd()
+    graph = UnitGraph()
+    broken = graph.finish(graph.linear(INPUT, "up", 95, 64))
+    units = (*source.units[:2], replace(source.units[2], graph=broken), *source.units[3:])
+    store = Store(tmp_path)
+    with pytest.raises(CorruptModel, match=r"odd cannot be kept: .*\(95, 64\) expected"):
+        build_decoder(replace(source, units=units), store)
+    assert store.models() == []
