@@ -13,6 +13,7 @@ VENV ?= .venv
 EXTRAS ?= fast,dev
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+unexport PYTHONDONTWRITEBYTECODE  # hundreds of processes start in the tests: each would compile all modules anew
 NODE := cd web_peer && ./with_node.sh $(abspath $(VENV))
 PACKAGES := web_peer/node_modules/.package-lock.json
 APP := web_peer/dist/index.html
@@ -81,7 +82,7 @@ test: setup  ## every test: about 20 minutes (ARGS=...: those of pytest that it 
 test-quick: setup  ## a cross-section of the tests, with one real mesh and one real browser: about 4 minutes
 	@sh tests/install.sh; $(WITH_NODE) $(RUN)/python tests/lanes.py quick $(abspath $(VENV))
 
-soak: setup  ## the whole series of simulated runs, of which `make test` runs a tenth
+soak: setup  ## every series of simulated runs, mutants and damaged files, of which `make test` runs a twentieth
 	@$(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
 
 generate: setup  ## write what schema/ says into both languages and docs/protocol.md

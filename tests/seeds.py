@@ -1,4 +1,4 @@
-"""How many seeds a series of simulated runs has: all in `make soak`, a tenth in `make test`, less in `make test-quick`.
+"""How many seeds a series has: all of them in `make soak`, a twentieth in `make test`, fewer in `make test-quick`.
 
 The variable SHOAL_TEST_SERIES says which, for pytest and, by web_peer/tests/seeds.ts, for vitest.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-SHARES: Final = {"soak": 1, "test": 10, "quick": 50}  # one seed of so many is run
+SHARES: Final = {"soak": 1, "test": 20, "quick": 50}  # one seed of so many is run
 SERIES: Final = os.environ.get("SHOAL_TEST_SERIES") or "test"
 
 

@@ -6,6 +6,8 @@ import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,24 +15,57 @@ import pytest
 from tests.patience import WITHIN_S
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+NONSENSE = "http://127.0.0.1:1/#nonsense"
 
 
-def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(EXAMPLES / name), *arguments]
-    environment = os.environ | {"PYTHONPATH": str(EXAMPLES.parent)}  # whether Shoal is installed here or not
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=WITHIN_S, env=environment, check=False
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended."""
+
+    returncode: object
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ended]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs an example in this process: starting one for each would take its imports, seconds, every time."""
+
+    def ran(name: str, *arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", [str(EXAMPLES / name), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        said = capsys.readouterr()
+        return Ended(ended.value.code or 0, said.out, said.err)
+
+    return ran
+
+
+def test_an_example_runs_as_a_process_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "generate.py"), NONSENSE, "Hello?"],
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_S,
+        env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},  # whether Shoal is installed here or not
+        check=False,
     )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_plan_prints_two_plans_and_what_is_missing() -> None:
+def test_plan_prints_two_plans_and_what_is_missing(run: Run) -> None:
     done = run("plan.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("stage  peer") == 2
     assert "more on laptop" in done.stdout
 
 
-def test_plan_a_cluster_takes_and_writes_json_and_draws(tmp_path: Path) -> None:
+def test_plan_a_cluster_takes_and_writes_json_and_draws(run: Run, tmp_path: Path) -> None:
     done = run("plan_a_cluster.py", "--out", str(tmp_path / "made"))
     assert done.returncode == 0, done.stderr
     assert {path.name for path in (tmp_path / "made").iterdir()} == {"cluster.json", "plan.json", "plan.html"}
@@ -44,47 +79,42 @@ def test_plan_a_cluster_takes_and_writes_json_and_draws(tmp_path: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_every_example_has_help(
-    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In this process: starting one for each would take its imports every time."""
-    monkeypatch.setattr(sys, "argv", [str(path), "--help"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(path), run_name="__main__")
-    assert not ended.value.code
-    told = capsys.readouterr()
-    assert f"python examples/{path.name}" in told.out or "usage:" in told.out
-    assert not told.err
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+def test_every_example_has_help(run: Run, name: str) -> None:
+    done = run(name, "--help")
+    assert done.returncode == 0
+    assert f"python examples/{name}" in done.stdout or "usage:" in done.stdout
+    assert not done.stderr
 
 
-def test_generate_says_how_it_is_called() -> None:
-    done = run("generate.py")
+ASKING = (
+    "ask.py",
+    "ask_blocking.py",
+    "compare_seeds.py",
+    "cross_browser.py",
+    "generate.py",
+    "openai_client.py",
+    "run_onnx.py",
+)
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_programs_that_ask_say_how_they_are_called(run: Run, name: str) -> None:
+    done = run(name)
     assert done.returncode == 2
-    assert "python examples/generate.py" in done.stderr
+    assert f"python examples/{name}" in done.stderr
 
 
-def test_generate_refuses_a_wrong_link_in_one_line() -> None:
-    done = run("generate.py", "http://127.0.0.1:1/#nonsense", "Hello?")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("generate.py", (NONSENSE, "Hello?")),
+        ("compare_seeds.py", (NONSENSE, "Hello?")),
+        ("cross_browser.py", ("0" * 64,)),  # no such model
+    ],
+)
+def test_what_cannot_be_found_is_said_in_one_line(run: Run, name: str, arguments: tuple[str, ...]) -> None:
+    done = run(name, *arguments)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_cross_browser_says_how_it_is_called_and_what_is_missing() -> None:
-    done = run("cross_browser.py")
-    assert done.returncode == 2
-    assert "python examples/cross_browser.py" in done.stderr
-    done = run("cross_browser.py", "0" * 64)
-    assert done.returncode == 1
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_programs_that_ask_say_how_they_are_called_and_refuse_a_wrong_link() -> None:
-    for name in ("ask.py", "ask_blocking.py", "compare_seeds.py", "openai_client.py", "run_onnx.py"):
-        done = run(name)
-        assert done.returncode == 2, name
-        assert f"python examples/{name}" in done.stderr
-    done = run("compare_seeds.py", "http://127.0.0.1:1/#nonsense", "Hello?")
-    assert done.returncode == 1
     assert len(done.stderr.strip().splitlines()) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 from unittest.mock import patch
 
 from peer.session import open_checks
@@ -147,8 +147,8 @@ def _takes_over_with_holes() -> Replacements:
 def _tail_repeats_nothing() -> Replacements:
     original = StageCore._continue_tail
 
-    def continue_tail(self: StageCore, seat: Seat) -> list[StageEffect]:
-        original(self, seat)
+    def continue_tail(self: StageCore, seat: Seat, history: tuple[int, ...]) -> list[StageEffect]:
+        original(self, seat, history)
         return []
 
     return [(StageCore, "_continue_tail", continue_tail)]
@@ -197,8 +197,8 @@ def _ignores_cancel() -> Replacements:
 def _forgets_what_was_generated() -> Replacements:
     original = StageCore._continue_tail
 
-    def continue_tail(self: StageCore, seat: Seat) -> list[StageEffect]:
-        effects = original(self, seat)
+    def continue_tail(self: StageCore, seat: Seat, history: tuple[int, ...]) -> list[StageEffect]:
+        effects = original(self, seat, history)
         seat.generated = 0
         return effects
 
@@ -294,4 +294,32 @@ SWITCHES: dict[str, Switch] = {
         "a stage hands on what was computed before it went back", _takes_results_of_another_epoch
     ),
     "lets_late_opens_in": Switch("an OPEN that comes after the end takes a seat", _lets_late_opens_in),
+}
+
+# The first seed whose run shows it. `python -m tests.sim --switches` looks anew; docs/simulator.md has them, too.
+FIRST: Final[Mapping[str, int]] = {
+    "accepts_gaps": 29,
+    "forgets_duplicates": 3,
+    "replays_shifted": 11,
+    "keeps_slots": 0,
+    "samples_by_itself": 1,
+    "trusts_old_plans": 33,
+    "replays_as_prompt": 12,
+    "takes_steps_of_anybody": 30,
+    "takes_tokens_of_anybody": 30,
+    "keeps_the_cache_past_a_branch": 3,
+    "takes_over_with_holes": 11,
+    "tail_repeats_nothing": 303,
+    "evicts_the_newest": 76,
+    "takes_tokens_of_old_answers": 14,
+    "takes_frames_of_old_turns": 12,
+    "takes_tokens_at_any_position": 3,
+    "ignores_cancel": 9,
+    "forgets_what_was_generated": 52,
+    "counts_twice": 20,
+    "leases_never_end": 13,
+    "waits_for_askers_for_ever": 0,
+    "logs_without_bound": 25,
+    "takes_results_of_another_epoch": 54,
+    "lets_late_opens_in": 37,
 }

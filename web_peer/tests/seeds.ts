@@ -4,7 +4,7 @@ import { env } from 'node:process';
 
 const SHARES = new Map([
   ['soak', 1],
-  ['test', 10],
+  ['test', 20],
   ['quick', 50],
 ]); // one seed of so many is run
 

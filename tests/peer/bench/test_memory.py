@@ -1,4 +1,4 @@
-"""A peer of a middle-sized model occupies what is planned for it: as it loads, with every session full, and later."""
+"""A peer of a model of known shape occupies what is planned for it: as it loads, with every session full, and later."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from peer.bench.shapes import SHAPES, RandomModel, cut_to
 from peer.cli.main import parser
 from peer.errors import CannotServe
 from planner.types import WeightFormat
+from tests.seeds import SERIES
 
 OWN_MIB = 600  # that an import may occupy, besides mapped files
 OVER = 1.05
@@ -24,11 +25,15 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /
 
 @linux
 @pytest.mark.slow
-@pytest.mark.parametrize(("weights", "sessions"), [("4bit", 2)])
-def test_a_peer_occupies_what_is_planned(tmp_path: Path, weights: WeightFormat, sessions: int) -> None:
-    brought = imported(tmp_path, "360m", SHAPES["360m"], weights)
+@pytest.mark.series
+def test_a_peer_occupies_what_is_planned(tmp_path: Path) -> None:
+    """Of the smallest shape in `make test`; `make soak` has one that takes it three times as long, and
+    `shoal bench memory` all.
+    """
+    shape = "360m" if SERIES == "soak" else "135m"
+    brought = imported(tmp_path, shape, SHAPES[shape], "4bit")
     assert 0 < brought["peak_mib"] < OWN_MIB
-    found = life(tmp_path, brought["model"], 256, sessions)
+    found = life(tmp_path, brought["model"], 256, sessions=2)
     assert 1 <= found["ratio"] <= OVER, found
     assert found["mapped_mib"] <= 16, found
     for phase in ("loading_mib", "filling_mib", "after_mib"):

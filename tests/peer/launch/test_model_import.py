@@ -186,6 +186,7 @@ def test_a_model_whose_bytes_are_damaged_is_imported_again_and_never_used(
     assert find_or_import(Store(store.root), model_id, "8bit") == model_id
 
 
+@pytest.mark.series
 def test_damaged_envelopes_are_set_aside_and_recorded_again(
     tmp_path: Path, imports: Imports, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -86,6 +86,7 @@ def places(size: int) -> Iterator[int]:
     yield from sorted(random.Random(20261129).sample(range(size), count))
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("name", [LOG, *SNAPSHOTS])
 def test_damage_anywhere_costs_nothing_that_can_be_read(name: str, how: str, tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionFile, "_begin_to_use", begin_to_use)
 
 
+@pytest.mark.series
 @pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damage_anywhere_is_told_or_changes_nothing(how: str, tmp_path: Path) -> None:

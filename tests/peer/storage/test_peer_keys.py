@@ -92,6 +92,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("how", DAMAGES)
 @pytest.mark.parametrize("copied", [False, True])
 def test_damage_anywhere_of_one_file_changes_neither_keys_nor_invites(

@@ -280,6 +280,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_damaged_history_is_set_aside_and_what_can_be_read_goes_on(
     how: str, tmp_path: Path, path: Path, writer: HistoryWriter

@@ -155,6 +155,7 @@ DAMAGES: dict[str, Callable[[bytes, int], bytes]] = {
 }
 
 
+@pytest.mark.series
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damage_anywhere_never_leads_to_another_model(
     how: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
