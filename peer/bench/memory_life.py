@@ -17,8 +17,8 @@ import numpy as np
 
 import peer.member.mesh_member  # noqa: F401 - the code that a peer has in memory
 from peer.runtime.arithmetic import proven
-from peer.runtime.forms import PIECE_TOKENS
 from peer.runtime.peak_memory import forget_peak, peak_bytes
+from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.runtime.self_benchmark import measure_here
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from planner.model.manifest import Manifest, decode_manifest

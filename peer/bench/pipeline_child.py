@@ -26,8 +26,8 @@ from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
-from peer.runtime.forms import PIECE_TOKENS
 from peer.runtime.kv_slots import KvSlots
+from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.session.sampling import GREEDY, sample
 from planner.model.manifest import decode_manifest
 from planner.model.shards import make_shard

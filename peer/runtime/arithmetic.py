@@ -23,8 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 from peer.runtime.execution import Execution, Row
-from peer.runtime.forms import ALONE, ENDS, FASTEST, MOST_ROWS, PIECE_TOKENS, Form, RowShape, row_shape
+from peer.runtime.forms import ALONE, ENDS, FASTEST, MOST_ROWS, Form, RowShape, row_shape
 from peer.runtime.kv_slots import KvSlots
+from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.runtime.processor import instruction_set, processor_name
 from peer.session.evidence import Floats
 from planner.model.manifest import Manifest, ManifestUnit, StoredTensor

@@ -13,9 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 MOST_ROWS: Final = 16  # of one call: larger batches take several calls, for what was not proven does not run
-PIECE_TOKENS: Final = (
-    64  # of a prompt between two decode batches: what others wait for, and the scratch of attention
-)
 ATTENTION_ROWS: Final = (
     32  # tokens that attention works on at a time: a single one left over is computed otherwise
 )

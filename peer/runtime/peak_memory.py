@@ -14,8 +14,8 @@ import numpy as np
 import psutil
 
 from peer.runtime.execution import Execution, Row
-from peer.runtime.forms import PIECE_TOKENS
 from peer.runtime.kv_slots import KvSlots
+from peer.runtime.piece_sizes import PIECE_TOKENS
 
 LONGEST: Final = 4096  # positions under the clock; scratch beyond grows with them
 _RESET: Final = Path("/proc/self/clear_refs")

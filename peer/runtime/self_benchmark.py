@@ -21,10 +21,11 @@ import numpy as np
 from peer.errors import MeasuringEnded
 from peer.runtime.arithmetic import Proof, proven
 from peer.runtime.execution import Execution, Row
-from peer.runtime.forms import PIECE_TOKENS, Form
+from peer.runtime.forms import Form
 from peer.runtime.huge_pages import give_back_memory
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.peak_memory import LONGEST, forget_peak, longer_bytes, peak_bytes
+from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.runtime.step_benchmark import steps_s
 from planner.model.manifest import Manifest, ManifestUnit
 from planner.model.shards import make_shard

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from time import perf_counter
 from typing import Final
 
 import numpy as np
@@ -21,8 +22,9 @@ import psutil
 
 from peer.runtime.execution import Execution, Row
 from peer.runtime.fair_queue import FairQueue
-from peer.runtime.forms import PIECE_TOKENS, Form
+from peer.runtime.forms import Form
 from peer.runtime.kv_slots import KvSlots, spans
+from peer.runtime.piece_sizes import LEAST_TOKENS, PIECE_TOKENS, PieceSizes
 from peer.runtime.prefix_kv import KeptFronts
 from peer.session.effects import PrefixWork
 from peer.session.evidence import Floats
@@ -209,6 +211,8 @@ class StageRuntime:
         self._closing = False
         self._lengths: dict[bytes, int] = {}
         self._fair = FairQueue()
+        # Token by token a piece is so many calls; else the smallest one fills a call.
+        self._sizes = PieceSizes(max(LEAST_TOKENS, form.ends) if form.ends else 1)
         self._worker = threading.Thread(target=self._work, name="shoal-runtime", daemon=True)
         self._worker.start()
 
@@ -324,6 +328,7 @@ class StageRuntime:
         self._publish()
 
     def _free(self, session: bytes) -> None:
+        self._sizes.released(session)
         move = self._slots.release(session)
         if move is not None:
             self._execution.move(move)
@@ -408,9 +413,15 @@ class StageRuntime:
                 self._refuse(step, refusal)
             except Exception as error:
                 self._fail(step, error)
+        if not ready:
+            return
+        begun_s = perf_counter()
         for span in spans(sorted(ready), GAP_ROWS):
             for wanted, whole in self._form.body.spans(span, self._slots.rows):
                 self._decode_span(whole, {row: ready[row] for row in wanted if row in ready})
+        urgent = [step.session for step, _ in ready.values() if not step.behind]
+        if urgent:
+            self._sizes.decoded(begun_s, perf_counter(), urgent)
 
     def _decode_span(self, span: range, steps: dict[int, tuple[Step, Floats]]) -> None:
         """One call for all rows of `span`. What those without a step write lies behind what is cached."""
@@ -475,7 +486,8 @@ class StageRuntime:
             self._finish(step, result, logits)
 
     def _run_piece(self, session: bytes, prompt: _Prompt) -> None:
-        piece = prompt.hidden[prompt.done : prompt.done + PIECE_TOKENS]
+        begun_s = perf_counter()
+        piece = prompt.hidden[prompt.done : prompt.done + self._sizes.next(begun_s)]
         row = self._slots.row(session)
         assert row is not None
         start = prompt.step.position + prompt.done
@@ -490,6 +502,7 @@ class StageRuntime:
         if not np.isfinite(result).all():
             raise _Refusal(RefusalReason.NOT_FINITE_OUTPUT, "the result holds NaN or infinity")
         prompt.results.append(result.copy())
+        self._sizes.ran(session, len(piece), perf_counter() - begun_s)
         self._fair.ran(prompt.step.asker, len(piece))
         prompt.done += len(piece)
         self._slots.set_length(session, start + len(piece))

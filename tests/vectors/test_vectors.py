@@ -28,6 +28,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "moving",
         "pipeline",
         "pace",
+        "piece_sizes",
         "pinned",
         "prefixes",
         "receipts",

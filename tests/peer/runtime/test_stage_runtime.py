@@ -435,3 +435,61 @@ def test_a_context_beyond_the_model_is_refused(made_up: Callable[..., Any]) -> N
     _, manifest, store = made_up()
     with pytest.raises(ValueError, match="512"):
         Stage(manifest, store, 0, 1, context=513)
+
+
+def test_prompts_run_in_smaller_pieces_while_answers_are_under_way(
+    made_up: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A clock that counts tokens: 1 ms each, and 10 ms a decode batch. What comes out is what it would be alone."""
+    _, manifest, store = made_up("f32")
+    now_s = 0.0
+    calls: list[int] = []
+    prompt, decode = Execution.prompt, Execution.decode
+
+    def prompted(self: Execution, hidden: Any, row: Any, ends: int = 0) -> Any:
+        nonlocal now_s
+        now_s += 0.001 * len(hidden)
+        calls.append(len(hidden))
+        return prompt(self, hidden, row, ends)
+
+    def decoded(self: Execution, *args: Any) -> Any:
+        nonlocal now_s
+        now_s += 0.010
+        calls.append(0)
+        return decode(self, *args)
+
+    monkeypatch.setattr("peer.runtime.stage_runtime.perf_counter", lambda: now_s)
+    monkeypatch.setattr(Execution, "prompt", prompted)
+    monkeypatch.setattr(Execution, "decode", decoded)
+    answer, question = random_tokens(1, 100), random_tokens(2, 180)
+    with stage(manifest, store, 0, len(manifest.units), Form()) as one:
+        alone = run_alone(one, b"q", question, len(question))
+        assert calls == [64, 64, 52]
+        one.runtime.release(b"q")
+        one.runtime.submit(tokens_step(b"a", 0, answer[:10]))
+        one.done()
+        for position in range(10, 14):
+            one.runtime.submit(tokens_step(b"a", position, answer[position : position + 1]))
+            one.done()
+        calls.clear()
+        while_asked: list[Answer] = []
+        done = threading.Event()
+
+        def deliver(answered: Answer) -> None:  # the next token is asked for before the worker goes on
+            while_asked.append(answered)
+            if answered.session == b"q":
+                done.set()
+            elif not done.is_set():
+                at = answered.position + 1
+                one.runtime.submit(tokens_step(b"a", at, answer[at : at + 1]))
+
+        monkeypatch.setattr(one.runtime, "_deliver_to", deliver)
+        with one.runtime._wake:  # both before the worker looks
+            one.runtime._inbox.append(tokens_step(b"a", 14, answer[14:15]))
+            one.runtime.submit(tokens_step(b"q", 0, question))
+        assert done.wait(WAIT_S)
+        found = [each for each in while_asked if each.session == b"q"]
+    assert [each for each in calls if each][:22] == [8] * 22
+    assert calls[:6] == [0, 8, 0, 8, 0, 8]
+    assert isinstance(found[0], Done)
+    assert (found[0].finished == alone[0]).all()

@@ -11,11 +11,11 @@ import type { Execution } from './execution';
 import type { SessionId } from '../wire/generated/frames';
 import { type FrontWork, KeptFronts } from './prefix_kv';
 import { KvSlots, type Span, spans } from './kv_slots';
+import { PieceSizes } from './piece_sizes';
 import type { Architecture } from '../planner/manifest';
 import { type CacheWork, MovedCaches } from './kv_transfer';
 import { sample, type Sampling } from '../session/sampling';
 
-export const PIECE_TOKENS = 64; // of a prompt between two decode batches: what others wait for
 export const GAP_ROWS = 2; // idle rows carried along in a decode batch: each costs a third of another call, in Python a quarter
 const MAX_REASON = 500; // characters
 
@@ -129,9 +129,18 @@ export class Stage {
   private answers: Answer[] = [];
   private readonly fronts: KeptFronts;
   private readonly moved: MovedCaches;
+  private readonly sizes = new PieceSizes();
+  private readonly now: () => number;
   private between: (SessionId | FrontWork | CacheWork)[] = []; // what is released and copied, in the order it came
 
-  constructor(execution: Execution, architecture: Architecture, room: StageRoom) {
+  /** `now` gives milliseconds. */
+  constructor(
+    execution: Execution,
+    architecture: Architecture,
+    room: StageRoom,
+    now = () => performance.now(),
+  ) {
+    this.now = now;
     this.execution = execution;
     this.architecture = architecture;
     this.slots = new KvSlots(room.slots, room.context);
@@ -205,6 +214,7 @@ export class Stage {
         else this.copyFront(item);
         continue;
       }
+      this.sizes.released(item);
       const move = this.slots.release(item);
       if (move !== null) this.execution.move(move);
     }
@@ -286,7 +296,11 @@ export class Stage {
       }
     }
     const rows = [...ready.keys()].sort((a, b) => a - b);
+    if (rows.length === 0) return;
+    const urgent = [...ready.values()].filter(({ step }) => !step.behind).map(({ step }) => step.session);
+    const begun = this.now();
     for (const span of spans(rows, GAP_ROWS)) await this.decodeSpan(span, ready);
+    if (urgent.length > 0) this.sizes.decoded(begun / 1000, this.now() / 1000, urgent);
   }
 
   private async decodeSpan(span: Span, ready: ReadonlyMap<number, Ready>): Promise<void> {
@@ -373,7 +387,9 @@ export class Stage {
 
   private async runPiece(session: SessionId, prompt: Prompt): Promise<void> {
     const width = this.architecture.hidden;
-    const piece = prompt.hidden.subarray(prompt.done * width, (prompt.done + PIECE_TOKENS) * width);
+    const begun = this.now();
+    const most = this.sizes.next(begun / 1000);
+    const piece = prompt.hidden.subarray(prompt.done * width, (prompt.done + most) * width);
     const count = piece.length / width;
     const row = this.slots.row(session);
     if (row === null) throw new Error('a session under way has a row');
@@ -382,6 +398,7 @@ export class Stage {
     const result = (await this.execution.prompt(piece, row, start)).slice();
     if (!isFinite(result)) throw notFinite();
     prompt.results.push(result);
+    this.sizes.ran(session, count, (this.now() - begun) / 1000);
     prompt.done += count;
     this.slots.setLength(session, start + count);
   }

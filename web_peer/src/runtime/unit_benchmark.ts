@@ -8,7 +8,7 @@ import type { Execution, LoadExecution, ShardSource } from './execution';
 import { KvSlots } from './kv_slots';
 import type { Architecture, Manifest, ManifestUnit, StoredTensor, UnitKind } from '../planner/manifest';
 import { makeGraphs, type Provider } from '../planner/shards';
-import { PIECE_TOKENS } from './stage_runtime';
+import { PIECE_TOKENS } from './piece_sizes';
 import { EmbeddingTable, locationsOf } from './weight_unpacking';
 
 const WORKING_BYTES = 64 << 20; // weights under the clock: above the last-level cache of most machines

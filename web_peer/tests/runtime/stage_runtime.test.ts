@@ -6,7 +6,8 @@ import type { FrontWork } from '../../src/runtime/prefix_kv';
 import type { KvSlots, Move, Span } from '../../src/runtime/kv_slots';
 import type { Architecture } from '../../src/planner/manifest';
 import { GREEDY } from '../../src/session/sampling';
-import { type Answer, PIECE_TOKENS, REFUSALS, Stage, type Step } from '../../src/runtime/stage_runtime';
+import { PIECE_TOKENS } from '../../src/runtime/piece_sizes';
+import { type Answer, REFUSALS, Stage, type Step } from '../../src/runtime/stage_runtime';
 
 const WIDTH = 4;
 const VOCAB = 16;
@@ -23,6 +24,8 @@ class AddsOne implements Execution {
   result = 1; // what is added
   broken = false;
   lost = false;
+  tokenMs = 0; // what each token takes of `clockMs`
+  clockMs = 0;
   mostRows = Infinity;
   onFree = (): unknown => undefined;
   during: (() => void) | null = null;
@@ -95,6 +98,7 @@ class AddsOne implements Execution {
 
   private async run(hidden: Float32Array): Promise<Float32Array> {
     await tick();
+    this.clockMs += (this.tokenMs * hidden.length) / WIDTH;
     this.during?.();
     if (this.lost) throw new DeviceLost('the GPU device is gone');
     if (this.broken) throw new Error('out of memory');
@@ -107,7 +111,7 @@ let stage: Stage;
 
 function make(hasEmbed: boolean, hasHead: boolean, slots = 3, context = 200): void {
   execution = new AddsOne(hasEmbed, hasHead);
-  stage = new Stage(execution, architecture, { slots, context });
+  stage = new Stage(execution, architecture, { slots, context }, () => execution.clockMs);
 }
 
 function step(session: string, position: number, count: number, more: Partial<Step> = {}): Step {
@@ -215,6 +219,25 @@ describe('a middle stage', () => {
       `prompt 1 ${PIECE_TOKENS}+6`,
       `prompt 2 ${PIECE_TOKENS}+1`,
     ]);
+  });
+
+  test('while answers are under way, pieces take no longer than their batches come apart', async () => {
+    execution.tokenMs = 1;
+    await run(step('c', 0, 2), step('a', 0, PIECE_TOKENS));
+    for (let position = 2; position < 6; position++) {
+      await run(step('c', position, 1));
+      execution.clockMs += 3;
+    }
+    execution.calls.length = 0;
+    stage.submit(step('b', 0, 8));
+    for (let position = 6; stage.busy; position++) {
+      stage.submit(step('c', position, 1));
+      await stage.turn();
+    }
+    expect(ran()).toEqual(['decode 0-1 [6]', 'prompt 2 0+4', 'decode 0-1 [7]', 'prompt 2 4+4']);
+    stage.release('c');
+    await run(step('b', 8, PIECE_TOKENS));
+    expect(ran().at(-1)).toBe(`prompt 0 8+${PIECE_TOKENS}`);
   });
 
   test('steps of one session run in order, whatever their kind', async () => {
