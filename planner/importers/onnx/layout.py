@@ -17,6 +17,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 
 from planner.errors import UnknownArchitecture
 from planner.importers.onnx.borders import Group
+from planner.importers.onnx.components import components
 from planner.importers.onnx.costs import Probes, Seen, flops, sum_of_terms, value_bytes
 from planner.importers.onnx.folding import Network, Step, bodies_of
 from planner.importers.onnx.reading import DTYPES
@@ -34,11 +35,11 @@ from planner.model.graph_manifest import (
     Term,
     Value,
     Weight,
+    amount,
 )
 from planner.model.onnx_graph import IR_VERSION
 from planner.model.store import BlobRef, Store
 
-COMPONENT: Final = "model"  # an ONNX file does not say what its parts are
 INSIDE_BYTES: Final = 1024  # larger constants are weights
 INSIDE_FLOATS: Final = 8  # longer vectors of floats are learned, and differ between units that are else equal
 _FLOATS: Final = ("float32", "float64", "float16", "bfloat16", "complex64", "complex128")
@@ -116,13 +117,17 @@ def store_units(measured: Measured, groups: Sequence[Group], store: Store) -> Gr
     placed = _stored_weights(network, [graph.weights for graph in graphs], store)
     values = dict.fromkeys((*network.inputs, *(name for graph in graphs for name in graph.outputs)))
     steps_flops = [measured.flops(step) for step in network.steps]
+    works = [amount(terms, measured.sample.sizes) for terms in steps_flops]
+    parts = components(
+        [[(network.steps[step].outputs[0], works[step]) for step in group] for group in groups]
+    )
     units = []
     for place, (graph, group, (blobs, tensors)) in enumerate(zip(graphs, groups, placed, strict=True)):
         inside = [network.weights[name] for name in graph.constants]
         units.append(
             GraphUnit(
                 f"unit.{place}",
-                COMPONENT,
+                parts[place],
                 store.put_blob([graph.encoded]),
                 blobs,
                 tensors,

@@ -1,0 +1,54 @@
+"""Which part of a model a unit belongs to. Pure.
+
+An ONNX file does not say what its parts are, but exporters call values by the module that makes them:
+"/encoder/layers.0/fc1/MatMul_output_0" is the encoder's. Where the names have such paths, the first module that they do
+not all share is the component.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+WHOLE: Final = "model"  # of a model whose names say nothing
+MOST_COMPONENTS: Final = 8  # more are layers, not parts
+_MODULE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}", re.ASCII)
+
+
+def components(units: Sequence[Sequence[tuple[str, float]]]) -> list[str]:
+    """The component of each unit, of the values that its steps make and their work: that of most of its work."""
+    paths = [[(_modules(value), work) for value, work in unit] for unit in units]
+    scoped = [modules for unit in paths for modules, _ in unit if modules]
+    depth = _shared(scoped)
+    found = [_most(unit, depth) for unit in paths]
+    if not 1 < len(set(found) - {None}) <= MOST_COMPONENTS:
+        return [WHOLE] * len(units)
+    return [name or WHOLE for name in found]
+
+
+def _modules(value: str) -> tuple[str, ...]:
+    """The modules of the path that a value is called by, the outermost first; none where it has no path."""
+    if not value.startswith("/"):
+        return ()
+    modules = tuple(value.split("/")[1:-1])
+    return modules if all(_MODULE.fullmatch(module) for module in modules) else ()
+
+
+def _shared(paths: Sequence[tuple[str, ...]]) -> int:
+    """How many modules all paths begin with alike, at least one of each path left."""
+    if not paths:
+        return 0
+    first, last, shortest = min(paths), max(paths), min(map(len, paths))
+    depth = 0
+    while depth < shortest - 1 and first[depth] == last[depth]:
+        depth += 1
+    return depth
+
+
+def _most(unit: Sequence[tuple[tuple[str, ...], float]], depth: int) -> str | None:
+    work_of: dict[str, float] = {}
+    for modules, work in unit:
+        if modules:
+            work_of[modules[depth]] = work_of.get(modules[depth], 0.0) + work
+    return max(work_of, key=lambda name: work_of[name], default=None)
