@@ -12,7 +12,7 @@ import secrets
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from signaling.errors import (
 )
 from signaling.generated.messages import MAX_CLIENT_BYTES, MAX_JOIN_BYTES, Registered, Relay, ServerMessage
 from signaling.guard import check_host, check_origin
+from signaling.http_connections import ConnectionRoom, HttpConnections, listening
 from signaling.ice import LENT_TIMES
 from signaling.limits import SocketMeter
 from signaling.messages import decode_client, encode
@@ -92,6 +93,7 @@ class ServerOptions:
     behind_proxy: bool = False  # believe the last X-Forwarded-For
     web_app: Path | None = None  # the built app; None: a plain page instead
     tls: Tls | None = None  # None: plain HTTP
+    connections: ConnectionRoom = field(default_factory=ConnectionRoom)
 
 
 @dataclass(frozen=True)
@@ -344,10 +346,14 @@ class SignalingServer:
         return await handler(request)
 
 
-def create_app(options: ServerOptions, store: Store | None, planning: Planning) -> web.Application:
+def create_app(
+    options: ServerOptions, store: Store | None, planning: Planning, connections: HttpConnections
+) -> web.Application:
     """The web application: WebSocket rooms, store, planning, health and metrics."""
     server = SignalingServer(options)
-    app = web.Application(middlewares=[server.guard], client_max_size=options.policy.limits.plan_bytes)
+    app = web.Application(
+        middlewares=[connections.middleware, server.guard], client_max_size=options.policy.limits.plan_bytes
+    )
 
     async def health(request: web.Request) -> web.Response:
         return web.json_response(
@@ -378,29 +384,31 @@ async def serve(
     """
     context = tls_context(options.tls) if options.tls is not None else None
     own = PlanningJobs()  # no process before the first plan
+    room = options.connections
+    if options.behind_proxy:  # whose address all of them have
+        room = replace(room, most_of_address=room.most)
+    connections = HttpConnections(room)
     runner = web.AppRunner(
-        create_app(options, store, planning or own.plan_bytes),
-        access_log=None,
+        create_app(options, store, planning or own.plan_bytes, connections),
         handle_signals=False,
         shutdown_timeout=CLOSE_WITHIN_S,
     )
     await runner.setup()
-    try:
-        site = web.TCPSite(runner, options.host, options.port, ssl_context=context)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(own.close)
+        stack.push_async_callback(runner.cleanup)
         try:
-            await site.start()
+            host, port = await stack.enter_async_context(
+                listening(runner, connections, (options.host, options.port), context, access_log=None)
+            )
         except OSError as error:
             raise _cannot_listen(options, error) from error
-        host, port = runner.addresses[0][:2]
         scheme = "https" if context is not None else "http"
         url, local_url = (
             f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}"
             for name in (reachable_host(host), local_host(host))
         )
         yield RunningServer(url, local_url, host, port)
-    finally:
-        await runner.cleanup()
-        await own.close()
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:

@@ -6,6 +6,7 @@ Edge. What requests mean is decided in peer.gateway.chat_requests, what answers 
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
 import json
@@ -15,7 +16,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -50,11 +51,13 @@ from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
 from planner.model.sampling_defaults import OPENAI, SamplingDefaults
+from signaling.http_connections import ConnectionRoom, HttpConnections, listening
 
 MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
+SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN})  # for now
 LEAVING_TURNS: Final = 4  # of the loop, until it knows that a connection ended right after a request
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
@@ -76,6 +79,7 @@ class GatewayOptions:
     max_waiting: int = MAX_WAITING
     full_wait_s: float = FULL_WAIT_S  # for a session, while others of the mesh hold all of them
     openai_defaults: bool = False  # of sampling, instead of the model's
+    connections: ConnectionRoom = field(default_factory=ConnectionRoom)
 
 
 @asynccontextmanager
@@ -91,21 +95,22 @@ async def gateway(
             f"whoever reaches {options.host} could use this mesh: give --key, or listen on 127.0.0.1 only"
         )
     serving = Gateway(mesh, options, embedder)
+    connections = HttpConnections(options.connections)
     runner = web.AppRunner(
-        serving.app(),
-        handler_cancellation=True,
-        access_log=None,
-        shutdown_timeout=CLOSE_WITHIN_S,
-        lingering_time=CLOSE_WITHIN_S,
-        auto_decompress=False,  # a few bytes can stand for a thousand times as many
+        serving.app(connections), handler_cancellation=True, shutdown_timeout=CLOSE_WITHIN_S
     )
     await runner.setup()
     try:
-        site = web.TCPSite(runner, options.host, options.port)
-        await site.start()
-        port = runner.addresses[0][1]
-        host = f"[{options.host}]" if ":" in options.host else options.host
-        yield f"http://{host}:{port}/v1"
+        async with listening(
+            runner,
+            connections,
+            (options.host, options.port),
+            access_log=None,
+            lingering_time=CLOSE_WITHIN_S,
+            auto_decompress=False,  # a few bytes can stand for a thousand times as many
+        ) as (_, port):
+            host = f"[{options.host}]" if ":" in options.host else options.host
+            yield f"http://{host}:{port}/v1"
     finally:
         await runner.cleanup()
         await serving.close()
@@ -153,9 +158,9 @@ class Gateway:
         self._incoming = IncomingBodies()
         self._unsubscribe = mesh.view.subscribe(self._line.look)
 
-    def app(self) -> web.Application:
+    def app(self, connections: HttpConnections) -> web.Application:
         """Returns the web application with all routes."""
-        app = web.Application(middlewares=[self._guarded])
+        app = web.Application(middlewares=[connections.middleware, self._guarded])
         app.router.add_get("/v1/models", self._list_models)
         app.router.add_get("/v1/models/{model:.+}", self._one_model)
         app.router.add_post("/v1/chat/completions", self._chat)
@@ -549,6 +554,15 @@ def _told(problem: Exception) -> ApiError:
     """What a program hears of any error. Of a defect: that it is one; this machine's log has the rest."""
     if isinstance(problem, PeerError):
         return _problem(problem)
+    if isinstance(problem, MemoryError) or getattr(problem, "errno", None) in SHORT:
+        log.warning("a request failed: %s", type(problem).__name__)
+        return ApiError(
+            "this machine is short of memory or open files at the moment: try again",
+            503,
+            "server_error",
+            code="gateway_full",
+            retry_after_s=RETRY_AFTER_S,
+        )
     log.error("a request failed", exc_info=problem)
     return ApiError("a defect of the gateway; its log says more", 500, "server_error")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime
 import hashlib
 import json
@@ -33,6 +32,7 @@ from signaling.planning import Planning
 from signaling.room import Policy
 from signaling.server import ServerOptions, Tls, own_certificate, serve
 from signaling.state import StateFolder, decode_admissions, encode_admissions
+from tests.descriptors import no_descriptor_left
 from tests.patience import WITHIN_S
 from tests.seeds import seeds
 
@@ -469,8 +469,6 @@ async def test_https_says_which_file_is_wrong(tmp_path: Path, broken: str) -> No
 async def test_a_server_that_had_no_free_descriptor_answers_who_came_then(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    import resource
-
     caplog.set_level(
         logging.ERROR, "asyncio"
     )  # commands that ran before in this process may have silenced it
@@ -479,21 +477,11 @@ async def test_a_server_that_had_no_free_descriptor_answers_who_came_then(
         port = int(server.url.rpartition(":")[2])
         client = socket.socket()
         client.setblocking(False)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        fillers = [os.open(os.devnull, os.O_RDONLY)]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (fillers[0] + 64, hard))
-        try:
-            with contextlib.suppress(OSError):
-                while True:
-                    fillers.append(os.open(os.devnull, os.O_RDONLY))
+        with no_descriptor_left():
             await loop.sock_connect(client, ("127.0.0.1", port))
             async with asyncio.timeout(WITHIN_S):
                 while "out of system resource" not in caplog.text:  # noqa: ASYNC110 - asyncio's own words
                     await asyncio.sleep(0.01)
-        finally:
-            for filler in fillers:
-                os.close(filler)
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         request = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
         await loop.sock_sendall(client, request.encode())
         async with asyncio.timeout(WITHIN_S):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from urllib.parse import urlsplit
 
 import pytest
@@ -20,7 +24,12 @@ from peer.state.generated.commands import ModelOffered, PlanActivated, PlanPropo
 from peer.state.member_commands import Command, encode_command
 from peer.state.plan_record import PlanRecord, PlanStage
 from planner.model.sampling_defaults import USUAL
+from signaling.http_connections import ConnectionRoom
+from tests.descriptors import no_descriptor_left
+from tests.patience import WITHIN_S
 from tests.peer.town import MODEL, Town, town
+
+LOCAL = GatewayOptions("127.0.0.1", 0)
 
 
 async def say(mesh: MeshMember, *commands: Command) -> None:
@@ -30,14 +39,16 @@ async def say(mesh: MeshMember, *commands: Command) -> None:
 
 
 @asynccontextmanager
-async def asked(here: Town, holder: str, asker: str) -> AsyncIterator[tuple[ClientSession, MeshMember]]:
+async def asked(
+    here: Town, holder: str, asker: str, options: GatewayOptions = LOCAL
+) -> AsyncIterator[tuple[ClientSession, MeshMember]]:
     """A program that asks `asker`, in a mesh where `holder` computes alone."""
     leader, member = here.members["a"], here.members[asker]
     run = (0, MODEL.units)
     plan = PlanRecord(1, (PlanStage(*run, holder),), 0, 0)
     await say(leader, PlanProposed(plan), UnitsHeld(holder, (run,)), PlanActivated(1))
     await here.until(lambda: member.view.state.serving() is not None)
-    async with gateway(member, GatewayOptions("127.0.0.1", 0), None) as url, ClientSession() as http:
+    async with gateway(member, options, None) as url, ClientSession() as http:
         http.headers["X-Base"] = url.removesuffix("/v1")
         yield http, member
 
@@ -153,3 +164,69 @@ async def test_nothing_is_computed_for_a_program_that_is_gone(monkeypatch: pytes
             async with http.post(http.headers["X-Base"] + "/v1/completions", json={}) as answer:
                 assert answer.status == 503
     assert begun == [1]
+
+
+@pytest.mark.parametrize("said", [b"", b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"])
+async def test_a_connection_that_says_no_whole_head_is_ended(said: bytes) -> None:
+    options = GatewayOptions("127.0.0.1", 0, connections=ConnectionRoom(first_s=0.2))
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q", options) as (http, _):
+            at = urlsplit(http.headers["X-Base"])
+            reader, writer = await asyncio.open_connection(at.hostname, at.port)
+            writer.write(said)
+            async with asyncio.timeout(WITHIN_S):
+                with suppress(ConnectionResetError):
+                    assert await reader.read() == b""
+            writer.close()
+            assert await status(http, "/healthz") == 200
+
+
+@pytest.mark.parametrize(
+    "short", [MemoryError(), OSError(errno.EMFILE, "too many files"), OSError(errno.ENOMEM, "")]
+)
+async def test_what_is_short_for_a_while_is_said_so_and_over_when_it_is_over(
+    short: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q") as (http, _):
+            with monkeypatch.context() as during:
+
+                def lacking(*_: object) -> None:
+                    raise short
+
+                during.setattr("peer.gateway.responses.models", lacking)
+                async with http.get(http.headers["X-Base"] + "/v1/models") as answer:
+                    assert answer.status == 503
+                    assert answer.headers["Retry-After"]
+                    assert (await answer.json())["error"]["code"] == "gateway_full"
+            assert await status(http, "/v1/models") == 200
+
+
+@pytest.mark.skipif(os.name != "posix", reason="limits of descriptors")
+async def test_a_gateway_that_had_no_free_descriptor_answers_who_came_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.ERROR, "asyncio")
+    loop = asyncio.get_running_loop()
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q") as (http, _):
+            at = urlsplit(http.headers["X-Base"])
+            client = socket.socket()
+            client.setblocking(False)
+            with no_descriptor_left():
+                await loop.sock_connect(client, (at.hostname, at.port))
+                async with asyncio.timeout(WITHIN_S):
+                    while "out of system resource" not in caplog.text:  # noqa: ASYNC110 - asyncio's own words
+                        await asyncio.sleep(0.01)
+            await loop.sock_sendall(
+                client, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+            async with asyncio.timeout(WITHIN_S):
+                assert (await loop.sock_recv(client, 64)).startswith(b"HTTP/1.1 200")
+            client.close()
