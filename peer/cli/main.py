@@ -236,6 +236,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.role import role
 
             return asyncio.run(role(args))
+        case "rename":
+            from peer.cli.rename import rename
+
+            return asyncio.run(rename(args))
         case "demo":
             from peer.cli.demo import demo
 
@@ -453,6 +457,16 @@ def parser() -> argparse.ArgumentParser:
     role_arguments(role)
     _way(role)
     _state(role)
+    rename = command("rename", "call a shoal serve or join of this machine otherwise, while it runs")
+    _link(rename)
+    rename.add_argument("new", metavar="NEW", help="the new name; --name says it for the next start")
+    rename.add_argument(
+        "--from",
+        dest="called_now",
+        metavar="NAME",
+        help="which one, where several of this machine run in the mesh",
+    )
+    _state(rename)
     demo = command("demo", "three peers on this machine answer a question")
     _model(demo, nargs="?")
     demo.add_argument("--once", action="store_true", help="end after the first answer")

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from peer.errors import CannotServe, StateUnusable
 from peer.launch.model_import import find_or_import
 from peer.launch.nearby import announced
 from peer.launch.offered_models import offer_beside, offer_of_store
+from peer.launch.renaming import renamable
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
@@ -201,6 +202,7 @@ async def _serve(
         if promise.meet is None and promise.server.web_app is None:
             say(no_app())
         follow(mesh, say)
+        await stack.enter_async_context(renamed_by_command(args, mesh))
         await stack.enter_async_context(beside(args, mesh, say))
         await stack.enter_async_context(measured(args, mesh, say))
         await either(ctrl.asked, mesh.ended)
@@ -274,6 +276,7 @@ async def run_join(args: argparse.Namespace) -> int:
         called = names(mesh.view.state.members).get(mesh.me, args.name)
         tell(f"joined as {called}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
+        await stack.enter_async_context(renamed_by_command(args, mesh))
         await stack.enter_async_context(beside(args, mesh, tell))
         await stack.enter_async_context(measured(args, mesh, tell))
         await either(ctrl.asked, mesh.ended)
@@ -286,6 +289,11 @@ def _disturbance(file: Path | None) -> Disturbance | None:
     from peer.validation.world.injection import read_injection
 
     return read_injection(file)
+
+
+def renamed_by_command(args: argparse.Namespace, mesh: MeshMember) -> AbstractAsyncContextManager[None]:
+    """While the block runs, `shoal rename` finds this process. Raises StateUnusable."""
+    return renamable(args.state, mesh.log.mesh, args.name, mesh.rename)
 
 
 def ending(mesh: MeshMember, asked: asyncio.Event, tell: Callable[[str], None]) -> int:
