@@ -237,7 +237,7 @@ def run(args: argparse.Namespace) -> int:
 
             return asyncio.run(role(args))
         case "rename":
-            from peer.cli.rename import rename
+            from peer.cli.serve_join import rename
 
             return asyncio.run(rename(args))
         case "demo":

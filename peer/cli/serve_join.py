@@ -1,4 +1,4 @@
-"""`shoal serve` and `shoal join`: this machine as a peer until Ctrl-C."""
+"""`shoal serve` and `shoal join`: this machine as a peer until Ctrl-C; `shoal rename` calls it otherwise meanwhile."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from peer.cli.fairness_view import fairness_of
 from peer.cli.gateway_beside import beside, measured
 from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
-from peer.errors import CannotServe, StateUnusable
+from peer.errors import BadCommand, CannotServe, StateUnusable
 from peer.launch.model_import import find_or_import
 from peer.launch.nearby import announced
 from peer.launch.offered_models import offer_beside, offer_of_store
-from peer.launch.renaming import renamable
+from peer.launch.renaming import ask_to_rename, renamable
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
@@ -31,7 +31,7 @@ from peer.member.history import keep_history
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
-from peer.state.display_names import name_of, named, names
+from peer.state.display_names import name_fault, name_of, named, names
 from peer.state.generated.commands import ModelOffered, Protection
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import PlanRecord
@@ -259,6 +259,17 @@ def _confirmed() -> bool:
         return input("type yes to go on: ").strip() == "yes"
     except EOFError:  # nobody is there who could
         return False
+
+
+async def rename(args: argparse.Namespace) -> int:
+    """Has one that runs take another name. Raises BadCommand for one that no peer may have, or where it is not clear
+    whose.
+    """
+    if fault := name_fault(args.new):
+        raise BadCommand(fault)
+    before = await ask_to_rename(args.state, parse_link(args.link).mesh, args.new, args.called_now)
+    out.print(f"{before} is called {args.new} from now on", markup=False)
+    return 0
 
 
 async def run_join(args: argparse.Namespace) -> int:
