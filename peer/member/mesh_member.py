@@ -350,13 +350,24 @@ class MeshMember:
         self.leader_watch.look()
         while True:
             await self.parts.ticks.after(KEEP_AGAIN_S)
-            leads = self.view.replica is not None and self.view.replica.leads
-            if not leads and await asyncio.to_thread(kept.can_write):
+            if await asyncio.to_thread(kept.can_write) and self._copy_is_spare():
                 break
         self.tell("the log of the mesh is kept here again")
         await self.leave_log()
         self.log = kept
         self.leader_watch.look()
+
+    def _copy_is_spare(self) -> bool:
+        """Whether the mesh is led, and the voters that are reached from here are a majority without this one.
+
+        Otherwise the vote of this life may be what the next leader needs.
+        """
+        replica, leader = self.view.replica, self.view.leader
+        if replica is None or replica.fresh:
+            return True
+        voters = replica.config.voters
+        others = [peer for peer in voters if peer != self.me and self.links.is_connected(peer)]
+        return leader not in (None, self.me) and (self.me not in voters or 2 * len(others) > len(voters))
 
     async def _recover_when_asked(self, beside: Path, rejoin: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -7,6 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -275,17 +276,24 @@ async def test_a_log_that_is_not_in_use_is_begun_anew(tmp_path: Path) -> None:
     assert kept_peers(tmp_path, "another") == []
 
 
-async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@dataclass
+class FillingDisk:
+    """That of c: whether it is full now, and how often it was looked whether it still is."""
+
+    full: bool = False
+    looks: int = 0
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> FillingDisk:
     monkeypatch.setattr("peer.replication.replica.RETRY_S", 0.02)
     monkeypatch.setattr("peer.member.mesh_member.GIVE_UP_DISK_S", 0.1)
     monkeypatch.setattr("peer.member.mesh_member.KEEP_AGAIN_S", 0.1)
-    full = False
+    disk = FillingDisk()
 
     def refusing(real: Callable[..., Any], of: Callable[[Any], str]) -> Callable[..., Any]:
         def call(first: Any, *rest: Any) -> Any:
-            if full and of(first).startswith("c-log"):
+            if disk.full and of(first).startswith("c-log"):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return real(first, *rest)
 
@@ -294,14 +302,25 @@ async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log
     for name in ("append", "draft"):
         monkeypatch.setattr(Folder, name, refusing(getattr(Folder, name), lambda folder: folder.path.name))
     can_write = LogKeeping.can_write
-    monkeypatch.setattr(LogKeeping, "can_write", lambda kept: not full and can_write(kept))
+
+    def looked(kept: LogKeeping) -> bool:
+        disk.looks += 1
+        return not disk.full and can_write(kept)
+
+    monkeypatch.setattr(LogKeeping, "can_write", looked)
+    return disk
+
+
+async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log_again(
+    tmp_path: Path, disk: FillingDisk
+) -> None:
     told: list[str] = []
     async with town() as here:
         a, _, c = await three(here, tmp_path)
         c.report = lambda phase: told.append(phase.what)
         here.watch(c)
         kept, life = c.log, c.view.state.members["c"].incarnation
-        full = True
+        disk.full = True
         await say(a, "on a full disk")
 
         def c_in(mesh: MeshMember) -> Member | None:
@@ -312,7 +331,7 @@ async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log
         assert not c.log.durable
         assert "No space left" in told[0]
         assert "goes on without it" in told[0]
-        full = False
+        disk.full = False
         await here.until(lambda: (known := c_in(a)) is not None and known.durable and c.log is kept)
         assert told[1:] == ["the log of the mesh is kept here again"]
         await here.until(lambda: here.voters(a) == ("a", "b", "c"))
@@ -321,6 +340,33 @@ async def test_a_voter_whose_disk_stays_full_goes_on_in_memory_and_keeps_its_log
         begin = again.open(1)
         assert "on a full disk" in state_of(begin.snapshot, begin.entries).people.roles
         again.close()
+
+
+async def test_a_voter_in_memory_is_not_reborn_while_its_vote_is_needed(
+    tmp_path: Path, disk: FillingDisk
+) -> None:
+    async with town() as here:
+        a, b, c = await three(here, tmp_path)
+        here.watch(c)
+        kept, life = c.log, c.view.state.members["c"].incarnation
+        disk.full = True
+        await say(a, "on a full disk")
+
+        def votes_in_memory() -> bool:
+            replica = b.view.replica
+            known = replica.config.by_id.get("c") if replica is not None else None
+            return known is not None and known.voter and known.incarnation > life
+
+        await here.until(votes_in_memory)
+        assert here.leader() is a
+        here.kill("a")
+        disk.full = False  # b and c are a majority together only
+        await here.until(lambda: b.view.leader in ("b", "c"))
+        await say(here.members[b.view.leader or ""], "without a")
+        looks = disk.looks
+        await here.until(lambda: disk.looks > looks + 2)
+        assert c.log is not kept
+        assert b.view.leader in ("b", "c")
 
 
 class Disk:

@@ -32,7 +32,7 @@ export class LogPart {
   private keeping: LogKeeping;
   private rejoin: (() => Promise<void>) | null = null; // one try to be a whole member again; null: not in yet
   private looking: ReturnType<typeof setTimeout> | null = null; // whether the browser keeps the log again
-  private readonly links: Pick<PeerLinks, 'onGone'>;
+  private readonly links: Pick<PeerLinks, 'isConnected' | 'onGone'>;
   private readonly view: MeshView;
   private readonly lead: Lead;
   private readonly mesh: string;
@@ -40,7 +40,7 @@ export class LogPart {
 
   /** Of a peer that keeps nothing, until `keeps` says otherwise. */
   constructor(
-    links: Pick<PeerLinks, 'onGone'>,
+    links: Pick<PeerLinks, 'isConnected' | 'onGone'>,
     view: MeshView,
     lead: Lead,
     mesh: string,
@@ -157,16 +157,27 @@ export class LogPart {
   }
 
   private async keepAgain(kept: LogKeeping): Promise<void> {
-    const isIn = this.rejoin !== null && this.view.replica?.leads !== true; // who leads leads on
-    const takes = isIn && (await kept.canKeep());
+    const takes = this.rejoin !== null && (await kept.canKeep());
     if (this.looking === null) return; // this peer left meanwhile
     this.looking = null;
-    if (!takes) {
+    if (!takes || !this.copyIsSpare) {
       this.lookForDisk(kept);
       return;
     }
     this.notice('the log of the mesh is kept here again');
     this.goOnWith(kept);
+  }
+
+  /**
+   * Whether the mesh is led, and the voters that are reached from here are a majority without this one: otherwise the
+   * vote of this life may be what the next leader needs.
+   */
+  private get copyIsSpare(): boolean {
+    const { replica, leader, me } = this.view;
+    if (replica === null || replica.fresh) return true;
+    const { voters } = replica.config;
+    const others = voters.filter((peer) => peer !== me && this.links.isConnected(peer));
+    return leader !== null && leader !== me && (!voters.includes(me) || 2 * others.length > voters.length);
   }
 
   private goOnWith(keeping: LogKeeping): void {

@@ -11,6 +11,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { LogKeeping } from '../../src/replication/log_keeping';
 import { LogPart } from '../../src/replication/log_membership';
 import type { MeshView } from '../../src/replication/mesh_view';
+import type { Replica } from '../../src/replication/replica';
 import type { PeerLinks } from '../../src/transport/peer_links';
 
 const [ME, OTHER] = ['me', 'other'];
@@ -109,12 +110,24 @@ class Follower {
   readonly told: string[] = [];
   readonly part: LogPart;
   looked = 0; // for the mesh
+  leader: string | null = OTHER;
+  voters: readonly string[] = [OTHER];
+  readonly reached = new Set<string>();
   lose: (why: string) => void = () => undefined;
 
   constructor() {
+    const now = (): Pick<MeshView, 'leader' | 'replica'> => ({
+      leader: this.leader,
+      replica: { fresh: false, config: { voters: this.voters } } as unknown as Replica,
+    });
     const view = {
       me: ME,
-      replica: { leads: false },
+      get leader() {
+        return now().leader;
+      },
+      get replica() {
+        return now().replica;
+      },
       onLogRefused: () => () => undefined,
       onLogLost: (lost: (why: string) => void) => (this.lose = lost),
       takePart: () => ({}),
@@ -122,7 +135,10 @@ class Follower {
       roleChanged: () => (this.looked += 1),
     };
     const lead = { isAble: true, current: null, untilLeads: () => Promise.resolve(true) };
-    const links = { onGone: () => () => undefined } as unknown as PeerLinks;
+    const links = {
+      onGone: () => () => undefined,
+      isConnected: (peer: string) => this.reached.has(peer),
+    } as unknown as PeerLinks;
     this.part = new LogPart(links, view as unknown as MeshView, lead, 'mesh', (text) => this.told.push(text));
     this.part.keeps();
     this.part.entered(() => Promise.resolve());
@@ -152,6 +168,7 @@ describe('a log that the browser does not keep', () => {
   afterEach(() => {
     vi.useRealTimers();
     vi.unstubAllGlobals();
+    vi.restoreAllMocks();
   });
 
   it('from the beginning is kept once it does, as another life', async () => {
@@ -169,6 +186,36 @@ describe('a log that the browser does not keep', () => {
     expect(tab.part.log.durable).toBe(true);
     tab.part.close();
     expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('is not taken back while the vote of this life may be what the next leader needs', async () => {
+    vi.stubGlobal('indexedDB', refusing);
+    const tab = new Follower();
+    await tab.enter();
+    vi.stubGlobal('indexedDB', database);
+    const keeps = vi.spyOn(LogKeeping.prototype, 'canKeep');
+    const looks = async (): Promise<void> => {
+      await vi.advanceTimersByTimeAsync(15_000);
+      await expect(keeps.mock.results.at(-1)?.value).resolves.toBe(true);
+      await new Promise((resolve) => setImmediate(resolve)); // what follows from it is done
+    };
+    tab.voters = [ME, OTHER, 'third'];
+    for (const [leader, reached] of [
+      [null, [OTHER, 'third']], // an election is on
+      [OTHER, [OTHER]], // the third is away: this one is half of the majority
+      [ME, [OTHER, 'third']],
+    ] as const) {
+      tab.leader = leader;
+      tab.reached.clear();
+      for (const peer of reached) tab.reached.add(peer);
+      await looks();
+      expect(tab.looked).toBe(0);
+    }
+    tab.leader = OTHER;
+    await looks();
+    expect(tab.looked).toBe(1);
+    expect(keeps).toHaveBeenCalledTimes(4);
+    tab.part.close();
   });
 
   it('any more is kept once it does, unless another tab is this peer now', async () => {
