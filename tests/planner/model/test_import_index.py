@@ -29,8 +29,12 @@ class Reads:
 
 
 def later(path: Path) -> ImportIndex:
-    """An index whose clock stands long behind every write of the test."""
-    return ImportIndex(path, lambda: max(p.stat().st_ctime_ns for p in path.parent.iterdir()) + LATER_NS)
+    """An index whose clock stands long behind every write of a model's file, whatever is written to the store."""
+
+    def now_ns() -> int:
+        return max(file.stat().st_ctime_ns for file in path.parent.iterdir() if file.is_file()) + LATER_NS
+
+    return ImportIndex(path, now_ns)
 
 
 def test_an_unchanged_file_is_read_once(tmp_path: Path) -> None:
