@@ -25,6 +25,7 @@ import numpy.typing as npt
 from peer.errors import CannotServe
 from peer.runtime.forms import Form, filled_tokens
 from peer.runtime.huge_pages import (
+    LARGE_BYTES,
     give_back_memory,
     giving_back,
     keep_no_large_holes,
@@ -304,18 +305,25 @@ class _KvArrays:
         return self._heads * self.shape.capacity * self._size * 4
 
     def grow(self, shape: Shape, lengths: list[int]) -> None:
-        """One array at a time, so that the peak is one array above the new size; only filled positions are
-        touched.
-        """
+        """One array at a time; only filled positions are touched."""
         for name in self._names:
             fresh = np.zeros((shape.rows, self._heads, shape.capacity, self._size), np.float32)
-            old = self._read(name) if self.shape.rows else None
-            if old is not None:
-                for row, length in enumerate(lengths[: self.shape.rows]):
-                    fresh[row, :, :length] = old[row, :, :length]
-            del old
+            if self.shape.rows:
+                self._fill(fresh, self._read(name), lengths[: self.shape.rows])
             self._write(name, fresh)
         self.shape = shape
+
+    def _fill(self, fresh: Floats, old: Floats, lengths: list[int]) -> None:
+        """Copies, and lets go of what was copied of a large array at once: where pages are huge, the new one occupies
+        all that it ever will as soon as it is half filled.
+        """
+        large = not self._cuda and old.nbytes >= LARGE_BYTES
+        for row, length in enumerate(lengths):
+            for head in range(self._heads):
+                copied = old[row, head]
+                fresh[row, head, :length] = copied[:length]
+                if large:
+                    let_go_of_memory(copied.ctypes.data, copied.nbytes)
 
     def move(self, move: Move) -> None:
         for name in self._names:

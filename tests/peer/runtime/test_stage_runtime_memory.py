@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from peer.runtime.arithmetic import proven
+from peer.runtime.execution import _KvArrays
+from peer.runtime.kv_slots import Shape
+from peer.runtime.peak_memory import forget_peak, peak_bytes, resident_bytes
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from planner.model.shards import make_shard
 
@@ -107,3 +110,18 @@ def test_rows_of_sessions_that_ended_go_back_and_the_others_keep_theirs(made_up:
         assert np.array_equal(stage.fill(9), expected)  # a row that was given back is as good as a new one
     finally:
         stage.runtime.close()
+
+
+def test_a_cache_that_grows_needs_no_room_for_both_sizes(made_up: Callable[..., Any]) -> None:
+    _, manifest, store = made_up("f32", blocks=2, heads=8, kv_heads=8, head_size=64, rope_dims=64)
+    arrays = _KvArrays(make_shard(manifest, store, 0, len(manifest.units)))
+    arrays.grow(Shape(1, 16384), [])  # 32 MiB each
+    rng = np.random.default_rng(0)
+    rows = {name: rng.random(shape, np.float32) for name, shape in arrays.shapes(16384).items()}
+    arrays.put(0, rows)
+    forget_peak()
+    arrays.grow(Shape(1, 32768), [16384])
+    peak = peak_bytes()
+    assert peak - resident_bytes() < 16 * MIB
+    kept = arrays.copied(0, 16384, None)
+    assert all(np.array_equal(kept[name], rows[name]) for name in rows)
