@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
+from planner.strict_json import parse_json
 from signaling.errors import MalformedMessage, MessageTooLarge, UnknownMessage
 from signaling.generated.messages import (
     CLIENT,
@@ -61,20 +62,9 @@ def _decode(text: str, table: dict[str, Record[T]], most: int) -> T:
 def load_json(text: str) -> dict[str, Any]:
     """A JSON object without floats or doubled names; raises MalformedMessage."""
     try:
-        raw = json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise MalformedMessage("a message is one JSON object; this text is not JSON") from error
+        raw = parse_json(text, whole_numbers=True)
+    except ValueError as error:
+        raise MalformedMessage(f"a message is one JSON object: {str(error)[:200]}") from None
     if not isinstance(raw, dict):
         raise MalformedMessage(f"a message is one JSON object, got {type(raw).__name__}")
     return raw
-
-
-def _no_float(text: str) -> NoReturn:
-    raise MalformedMessage(f"numbers are integers, got {text[:20]}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
-        raise MalformedMessage("a name occurs twice in one object")
-    return made

@@ -16,6 +16,7 @@ from planner.cost.evaluator import MAX_REDUNDANCY, check_request
 from planner.cost.objectives import Component, Goal, Strategy, Wish
 from planner.errors import RequestError
 from planner.model.arithmetic_class import EXPECTED, PATTERN
+from planner.strict_json import parse_json
 from planner.types import (
     Holding,
     Infeasible,
@@ -95,25 +96,9 @@ def parse(data: bytes) -> object:
     if len(data) > MAX_BYTES:
         raise RequestError(f"expected at most {MAX_BYTES} bytes of JSON, got {len(data)}")
     try:
-        parsed: object = json.loads(
-            data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant
-        )
-    except RecursionError:
-        raise RequestError("expected JSON nested a few levels, got many more") from None
-    except ValueError as error:  # not UTF-8, not JSON, or an integer of thousands of digits
+        return parse_json(data.decode("utf-8"))
+    except ValueError as error:  # not UTF-8, or no strict JSON
         raise RequestError(f"expected UTF-8 JSON: {str(error)[:200]}") from None
-    return parsed
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a field appears twice in one object")
-    return found
-
-
-def _no_constant(text: str) -> NoReturn:
-    raise ValueError(f"{text} is not a JSON number")
 
 
 def refuse(where: str, expected: str, got: object) -> NoReturn:
