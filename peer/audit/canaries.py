@@ -28,8 +28,8 @@ from peer.session.evidence import Verdict
 from peer.session.origin import OriginSession
 from peer.session.routes import Route, choose, holders
 from peer.session.sampling import Sampling
+from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.requests import STATUS
 

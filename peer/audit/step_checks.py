@@ -25,9 +25,8 @@ from peer.session.pinned_ends import is_pinned, tells_ids
 from peer.session.pinned_ends_evidence import KeptEnds, Returned
 from peer.session.seat import ID_BYTES, Seat
 from peer.stage.stage_host import StageHost
-from peer.state.generated.commands import CheckFailed
+from peer.state.generated.commands import CheckFailed, PlanRecord
 from peer.state.mesh_state import AWAY
-from peer.state.plan_record import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
 from peer.wire.generated.requests import (

@@ -15,10 +15,9 @@ from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out, say
 from peer.member.mesh_member import MeshMember
 from peer.state.display_names import named, names, plain
-from peer.state.generated.commands import PlanWished
+from peer.state.generated.commands import PlanRecord, PlanWished
 from peer.state.mesh_state import MeshState
 from peer.state.plan_goal import check_wish
-from peer.state.plan_record import PlanRecord
 from peer.state.proposal_rights import may_say
 from peer.storage.peer_keys import OWNERS
 

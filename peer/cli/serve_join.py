@@ -32,9 +32,8 @@ from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.state.display_names import name_fault, name_of, named, names
-from peer.state.generated.commands import ModelOffered, Protection
+from peer.state.generated.commands import ModelOffered, PlanRecord, Protection
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord
 from peer.state.protection import chosen
 from peer.storage.founder_file import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
 from peer.storage.peer_keys import kept_identity, owner_beside

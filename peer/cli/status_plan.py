@@ -28,6 +28,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
 from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
+from peer.state.plan_record import route_of
 from peer.state.protection import level_of
 from planner.adapt.serving_plan import choose, default_wish
 from planner.cost.objectives import Component, Wish
@@ -227,7 +228,7 @@ def _stage_of(state: MeshState, peer: str) -> str:
 
 def _hop_us(state: MeshState, peer: str, report: dict[str, Any] | None) -> int | None:
     """Measured delay from a stage's primary to the next stage (from the last to the first): half the round trip."""
-    route = state.plan.route if state.plan else ()
+    route = route_of(state.plan) if state.plan else ()
     if report is None or peer not in route or len(route) < 2:
         return None
     following = route[(route.index(peer) + 1) % len(route)]

@@ -12,9 +12,9 @@ from statistics import median
 from typing import Final
 
 from peer.session.effects import Ran
-from peer.state.generated.commands import LinkFacts, Member, Profile
+from peer.state.generated.commands import LinkFacts, Member, PlanRecord, Profile
 from peer.state.mesh_state import MICRO, MeshState
-from peer.state.plan_record import PlanRecord
+from peer.state.plan_record import route_of
 from planner.history.facts import (
     MAX_FIELD,
     Fact,
@@ -206,7 +206,7 @@ class Chronicle:
     def _gone(self, now: float, before: MeshState, peer: str) -> list[Fact]:
         facts: list[Fact] = [self._stay(now, peer, ended=True)] if peer in self._here else []
         here, serving = self._here.pop(peer, None), before.plan
-        if serving is not None and peer in serving.route:
+        if serving is not None and peer in route_of(serving):
             polite = before.members[peer].status == "leaving"
             name = here.peer_class.name if here is not None else ""
             self._losses.append(_Loss(peer, name, polite, serving.version, now))
@@ -292,7 +292,7 @@ class Chronicle:
         if len(answer.gaps) < LEAST_TOKENS:
             return []
         gaps, plan = sorted(answer.gaps), answer.plan
-        route = plan.route if plan is not None else ()
+        route = route_of(plan) if plan is not None else ()
         model = self._before.model
         return [
             SessionTimes(

@@ -29,6 +29,7 @@ from peer.state.generated.commands import (
     PeerPardoned,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
     PlanRefused,
     PlanWished,
     ProtectionChosen,
@@ -36,7 +37,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command
 from peer.state.mesh_state import AWAY, MeshState, apply, plan_record, planner_link, planner_profile
-from peer.state.plan_record import PlanRecord
+from peer.state.plan_record import holders_of, route_of
 from planner.adapt.plan_comparison import with_other_standbys
 from planner.adapt.serving_plan import better, choose, choose_after_loss
 from planner.cost.evaluator import check_request, evaluate, make_stage, profiles
@@ -199,7 +200,11 @@ class Coordinator:
             return set()
         member, serving = self.state.members.get(command.peer), self.state.serving()
         impolite = member is not None and member.status not in AWAY
-        return {command.peer} if impolite and serving is not None and command.peer in serving.route else set()
+        return (
+            {command.peer}
+            if impolite and serving is not None and command.peer in route_of(serving)
+            else set()
+        )
 
     def _quick(self) -> list[Command]:
         quick = None if self._awaited else self._without_loading()
@@ -304,7 +309,7 @@ class Coordinator:
         record = plan_record(result, self.state.last_version + 1)
         if serving_plan is not None and (stays or self._good_enough(serving_plan, record, wanted.request)):
             record = self._with_other_standbys(serving_plan, wanted.request) or record
-            if record.holders() == serving_plan.holders():
+            if holders_of(record) == holders_of(serving_plan):
                 return []
         return self.submit(PlanProposed(record))
 
@@ -360,7 +365,7 @@ class Coordinator:
         if state.plan is None:
             return ()
         serving = state.serving()
-        if serving is not None and not self._silent() & set(serving.route):
+        if serving is not None and not self._silent() & set(route_of(serving)):
             return ()
         return tuple(
             Stage(stage.first, stage.stop, stage.primary, stage.standbys) for stage in state.plan.stages

@@ -26,6 +26,7 @@ from peer.stage.unit_loader import Holding
 from peer.state.display_names import names
 from peer.state.generated.commands import LinkFacts, MemberMeasured, Profile
 from peer.state.mesh_state import AWAY
+from peer.state.plan_record import route_of
 from peer.storage.journal import Journal
 from peer.transport.link_probe import both_ways, link_words
 from peer.wire.generated.requests import MEASURE_LINK
@@ -161,7 +162,9 @@ class Lending:
     def reported(self) -> None:
         """Says that this peer is ready, where a plan gives it a stage: the leader knows what it holds."""
         state = self._parts.view.state
-        if any(plan is not None and self._parts.me in plan.route for plan in (state.proposed, state.plan)):
+        if any(
+            plan is not None and self._parts.me in route_of(plan) for plan in (state.proposed, state.plan)
+        ):
             self._report(Phase("ready", 1, 1))
 
     def failed(self, why: str) -> None:

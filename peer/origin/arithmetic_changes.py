@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from peer.state.generated.commands import Member
-from peer.state.plan_record import PlanRecord
+from peer.state.generated.commands import Member, PlanRecord
 from planner.model.arithmetic_class import crossed, shown
 
 MOST: Final = 8  # of one answer that are told

@@ -21,8 +21,8 @@ from peer.session.pinned_ends import not_usable, state_in
 from peer.session.prefix_cache import KnownFronts, split
 from peer.session.routes import Route, choose, placed, unserved
 from peer.state.display_names import name_of, names
+from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import AWAY
-from peer.state.plan_record import PlanRecord
 from peer.state.version_negotiation import OPENS
 from peer.transport.circuit_breakers import Breakers
 from peer.transport.listeners import Listeners

@@ -10,8 +10,8 @@ from typing import Final
 
 from peer.errors import BadCommand
 from peer.session.seat import Run_
+from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord
 from peer.wire.generated.requests import KvCopyRequest
 from peer.wire.json_codec import Body, matching, whole
 

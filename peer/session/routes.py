@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from peer.state.generated.commands import PlanRecord, PlanStage
 from peer.state.mesh_state import AWAY, MeshState
-from peer.state.plan_record import PlanRecord, PlanStage
 
 Order = Callable[[Sequence[str]], list[str]]  # candidates, the primary first, into the order of preference
 

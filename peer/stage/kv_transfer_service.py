@@ -32,7 +32,7 @@ from peer.session.kv_transfer_rules import (
 from peer.session.seat import Run_, Seat
 from peer.session.stage import StageCore
 from peer.stage.unit_host import Serving
-from peer.state.plan_record import PlanRecord
+from peer.state.generated.commands import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
 from peer.wire.generated.requests import KV_COPY, KvCopyRequest

@@ -19,8 +19,7 @@ from peer.replication.mesh_view import MeshView
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.stage.unit_host import Serving
-from peer.state.generated.commands import UnitsHeld
-from peer.state.plan_record import PlanRecord
+from peer.state.generated.commands import PlanRecord, UnitsHeld
 from peer.storage.journal import Journal
 from peer.storage.journal_records import Load, Migrate, Operation, Run, Unload
 from peer.transport.peer_links import PeerLinks

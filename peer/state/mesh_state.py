@@ -39,7 +39,9 @@ from peer.state.generated.commands import (
     PeopleCommand,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
     PlanRefused,
+    PlanStage,
     PlanWished,
     Protection,
     ProtectionChosen,
@@ -57,6 +59,7 @@ from peer.state.generated.commands import (
     member_codec,
     model_chosen_codec,
     people_codec,
+    plan_record_codec,
     plan_wished_codec,
     protection_codec,
     standby_codec,
@@ -69,7 +72,6 @@ from peer.state.member_commands import (
 )
 from peer.state.offers import Offers, offering, offers_codec, without
 from peer.state.plan_alternatives import choice_records
-from peer.state.plan_record import PlanRecord, PlanStage, plan_codec
 from peer.state.protection import STANDARD
 from peer.state.roles import govern
 from peer.state.upkeep import begun, bounded_skipped_codec, ended, seen, skip
@@ -389,8 +391,8 @@ _state: Final = record(
         "model": maybe(model_chosen_codec),
         "members": table(member_codec),
         "links": listed(link_facts_codec, MAX_LINKS),
-        "plan": maybe(plan_codec),
-        "proposed": maybe(plan_codec),
+        "plan": maybe(plan_record_codec),
+        "proposed": maybe(plan_record_codec),
         "last_version": uint,
         "refused": text,
         "protection": protection_codec,

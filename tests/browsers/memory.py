@@ -21,7 +21,7 @@ from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Settings
-from peer.state.plan_record import PlanStage
+from peer.state.generated.commands import PlanStage
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model

@@ -15,6 +15,7 @@ from peer.origin.answer_stream import Delta, Settings
 from peer.stage import unit_host
 from peer.state.generated.commands import FairnessChosen
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import route_of
 from peer.state.protection import STANDARD
 from peer.validation.world.wrong_results import Lie, LyingRuntime
 from peer.wire.generated.requests import STATUS
@@ -48,7 +49,7 @@ def doubled(state: MeshState, liar: str, tab: str) -> bool:
     return (
         plan is not None
         and state.proposed is None
-        and liar in plan.route
+        and liar in route_of(plan)
         and len(held) == 2
         and all(runs <= each for each in held)
     )

@@ -21,6 +21,7 @@ from cryptography.x509.oid import NameOID
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.state.plan_record import route_of
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions, Tls
 from tests.browsers.harness import CONTEXT, PLEDGE, Driver, Models, launch
@@ -87,7 +88,7 @@ async def test_a_tab_of_another_machine_is_a_full_peer_over_https(
         answer = await tab.run("shoal.complete('The capital of France is', 4)")
         assert len(answer["tokens"]) == 4
         assert mesh.view.state.plan is not None
-        assert status["me"] in mesh.view.state.plan.route
+        assert status["me"] in route_of(mesh.view.state.plan)
         await made.close()
 
 

@@ -21,6 +21,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.failure_domains import hazard_milli
+from peer.state.plan_record import route_of
 from peer.wire.generated.requests import MEASURE, MeasureRequest
 from planner.model.store import Store
 from tests.browsers.harness import PLEDGE, Browser, Driver, Models, TabInBrowser, founded, launch
@@ -152,7 +153,7 @@ async def held_by(mesh: MeshMember, *peers: str) -> None:
 
     def so() -> bool:
         plan = mesh.view.state.serving()
-        return mesh.view.state.proposed is None and plan is not None and set(plan.route) == set(peers)
+        return mesh.view.state.proposed is None and plan is not None and set(route_of(plan)) == set(peers)
 
     assert await mesh.view.until(lambda _: so(), WITHIN_S), mesh.view.state
 

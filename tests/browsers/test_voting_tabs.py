@@ -9,6 +9,7 @@ import pytest
 
 from peer.member.joining import join
 from peer.member.peer_options import PeerOptions
+from peer.state.plan_record import route_of
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 from tests.browsers.harness import Browser, Driver, TabInBrowser, launch
@@ -118,7 +119,7 @@ async def test_tabs_alone_keep_a_mesh_and_let_people_in(
             )
             plan = watch.state.serving()
             assert plan is not None
-            slower = plan.route[0]
+            slower = route_of(plan)[0]
             await opened[slower][1].run("shoal.slower(50)")
             await watch.until(lambda: watch.relieved(slower), "relief of a slower tab")
             assert mesh.view.leader == leader

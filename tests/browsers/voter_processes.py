@@ -17,6 +17,7 @@ from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.generated.commands import ConversationStarted
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import route_of
 from peer.wire.generated.requests import PROPOSE, ProposeRequest
 from tests.patience import WITHIN_S
 
@@ -109,7 +110,7 @@ class Watch:
 
     def relieved(self, slower: str) -> bool:
         plan = self.state.serving()
-        return plan is not None and slower not in plan.route and slower in self.state.members
+        return plan is not None and slower not in route_of(plan) and slower in self.state.members
 
     def standing(self) -> set[str]:
         """Who holds a stage of the plan that serves."""

@@ -13,6 +13,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.state.failure_domains import UNKNOWN, Surroundings, hashed, hazard_milli
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import route_of
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
 from planner.model.units import build_model
@@ -52,7 +53,7 @@ async def test_the_standby_of_each_stage_is_elsewhere(tmp_path: Path) -> None:
         def elsewhere(state: MeshState) -> bool:
             """Whether each stage has a standby, ready, that nothing takes together with its primary."""
             plan = state.serving()
-            if plan is None or state.proposed is not None or plan.route != (me[0], me[1]):
+            if plan is None or state.proposed is not None or route_of(plan) != (me[0], me[1]):
                 return False
             if any(state.members[peer].profile is None for peer in me):
                 return False

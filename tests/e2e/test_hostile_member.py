@@ -23,6 +23,7 @@ from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.session.sampling import Sampling
 from peer.state.generated.commands import LinkFacts, MemberMeasured, UnitsHeld
 from peer.state.member_commands import encode_command
+from peer.state.plan_record import route_of
 from peer.wire.generated.frames import (
     Cancel,
     Consensus,
@@ -62,7 +63,7 @@ def opening(evil: MeshMember, number: int, **change: Any) -> Open:
     plan = evil.view.state.serving()
     assert plan is not None
     fields: dict[str, Any] = {"stage": 0, "origin": evil.me, "prompt_tokens": 4, "history": ()}
-    fields |= {"plan": plan.version, "route": plan.route} | change
+    fields |= {"plan": plan.version, "route": route_of(plan)} | change
     return Open(
         number.to_bytes(16, "big"), 1, fields["plan"], fields["route"], fields["stage"], fields["origin"], 0,
         fields["prompt_tokens"], 2**53 - 1, WIRE, (), 0, 0, 1, 0, 0, (fields["prompt_tokens"],), (), (),

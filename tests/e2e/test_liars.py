@@ -18,6 +18,7 @@ from peer.origin.answer_stream import Delta, Settings
 from peer.runtime.stage_runtime import StageRuntime, Step
 from peer.stage import unit_host
 from peer.state.generated.commands import FairnessChosen
+from peer.state.plan_record import route_of
 from peer.state.protection import STANDARD
 from peer.validation.world.wrong_results import Lie, LyingRuntime
 from signaling.keys import identity_from_seed
@@ -79,7 +80,7 @@ async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_d
         view = founder.view
         assert await view.until(
             lambda s: (
-                s.plan is not None and s.plan.route[0] == liar and all(x.standbys for x in s.plan.stages)
+                s.plan is not None and route_of(s.plan)[0] == liar and all(x.standbys for x in s.plan.stages)
             ),
             WITHIN_S,
         )
@@ -93,7 +94,7 @@ async def test_a_peer_whose_results_are_slightly_wrong_is_convicted_by_two_and_d
         assert {*view.state.fairness.quarantined} == {liar}
         await founder.until_serving(WITHIN_S)
         assert await answer(founder) >= TOKENS
-        assert liar not in (view.state.plan.route if view.state.plan is not None else ())
+        assert liar not in (route_of(view.state.plan) if view.state.plan is not None else ())
         ledger = view.state.ledger
         assert ledger.balances.get(liar) is None or ledger.balances[liar].earned == 0
         lost = verdict.lost_milli

@@ -13,6 +13,7 @@ from peer.member.joining import Founding, found, join
 from peer.member.peer_options import MeshOptions
 from peer.model import fetcher
 from peer.origin.answer_stream import Delta, Settings
+from peer.state.plan_record import route_of
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
@@ -46,7 +47,7 @@ async def test_units_come_from_the_peer_that_holds_them(
             async with join(link, options("second"), Store(tmp_path), compute=True) as second:
                 founder.set_cuts((LAST_UNITS,))
                 assert await founder.view.until(
-                    lambda state: (plan := state.serving()) is not None and second.me in plan.route,
+                    lambda state: (plan := state.serving()) is not None and second.me in route_of(plan),
                     WITHIN_S,
                 )
                 conversation = founder.conversation()

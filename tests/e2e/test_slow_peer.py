@@ -13,6 +13,7 @@ from peer.origin.answer_stream import Delta, Settings
 from peer.runtime import slowdown
 from peer.session.sampling import Sampling
 from peer.stage import slowdown_reports
+from peer.state.plan_record import route_of
 from tests.e2e.real_mesh import CONTEXT, Start, tokens_of
 from tests.patience import WITHIN_S
 
@@ -64,7 +65,7 @@ async def test_a_running_answer_leaves_a_peer_that_became_slower(
         assert not left, "the answer came to its end before it had left the slow peer"
         plan = founder.view.state.plan
         assert plan is not None
-        assert victim not in plan.route
+        assert victim not in route_of(plan)
         assert victim in founder.view.state.members, "it was relieved, not lost"
         assert got == await tokens_of(founder, prompt, Settings(DRAWN, len(got), ignore_end=True))
         talk.close()

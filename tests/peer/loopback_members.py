@@ -18,9 +18,9 @@ from peer.replication.replica import Replica
 from peer.state.generated.commands import (
     MemberJoined,
     ModelChosen,
+    PlanRecord,
 )
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
 from peer.wire.generated.frames import Hello

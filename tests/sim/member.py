@@ -26,8 +26,8 @@ from peer.session.origin import OriginSession, Phase
 from peer.session.routes import Route, choose
 from peer.session.seat import Run_
 from peer.session.stage import StageCore
+from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import AWAY, MeshState
-from peer.state.plan_record import PlanRecord
 from peer.wire.generated.frames import Cancel, Feed, Frame, Here, Open, Refuse, Release, Step, Token, Where
 from tests.sim.network import Network
 from tests.sim.worker import Worker

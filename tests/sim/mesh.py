@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from peer.state.generated.commands import Member as Listed
-from peer.state.generated.commands import ModelChosen
+from peer.state.generated.commands import ModelChosen, PlanRecord, PlanStage
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.plan_record import holders_of, route_of
 from tests.sim.member import Member
 from tests.sim.network import Network
 from tests.sim.toy import UNITS
@@ -41,7 +41,7 @@ class Mesh:
         self._leaving: set[str] = set()
         self.on_state: Callable[[MeshState], None] = lambda state: None
         listed = {name: Listed(name, name, name in self._compute, "measured", None, ()) for name in members}
-        for name, runs in plan.holders().items():
+        for name, runs in holders_of(plan).items():
             listed[name] = replace(listed[name], held=tuple(sorted(runs)))
             for run in runs:
                 members[name].load(run)
@@ -113,7 +113,7 @@ class Mesh:
         for stage in plan.stages:
             holders = [peer for peer in (stage.primary, *stage.standbys) if peer in here]
             if not holders:
-                rest = sorted(here, key=lambda peer: (peer in plan.route, peer))
+                rest = sorted(here, key=lambda peer: (peer in route_of(plan), peer))
                 holders = rest[:1]
             if not holders:
                 return
@@ -131,14 +131,14 @@ class Mesh:
     def _propose(self, stages: tuple[PlanStage, ...]) -> None:
         record = PlanRecord(self.state.last_version + 1, stages, 0, 0)
         self._write(replace(self.state, proposed=record, last_version=record.version))
-        for name, runs in record.holders().items():
+        for name, runs in holders_of(record).items():
             self._load(name, frozenset(runs))
         self._settle()
 
     def _load_standbys(self, name: str) -> None:
         for plan in (self.state.plan, self.state.proposed):
             if plan is not None:
-                self._load(name, plan.holders().get(name, frozenset()))
+                self._load(name, holders_of(plan).get(name, frozenset()))
 
     def _load(self, name: str, runs: frozenset[tuple[int, int]]) -> None:
         held = self.state.members[name].held if name in self.state.members else ()
@@ -173,7 +173,7 @@ class Mesh:
         """What no plan wants any more is let go."""
         wanted: dict[str, set[tuple[int, int]]] = {}
         for plan in (self.state.plan, self.state.proposed):
-            for name, runs in plan.holders().items() if plan is not None else ():
+            for name, runs in holders_of(plan).items() if plan is not None else ():
                 wanted.setdefault(name, set()).update(runs)
         members = dict(self.state.members)
         for name, listed in sorted(self.state.members.items()):

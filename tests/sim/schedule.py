@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 
 from peer.session.sampling import Sampling
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.generated.commands import PlanRecord, PlanStage
 from tests.sim.toy import UNITS, VOCAB
 
 

@@ -24,12 +24,13 @@ from peer.state.generated.commands import (
     MemberPaused,
     ModelChosen,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     Profile,
     ProtectionChosen,
     UnitsHeld,
 )
 from peer.state.member_commands import Command, decode_command, encode_command
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.state.protection import PRESETS
 from planner.types import Unit
 

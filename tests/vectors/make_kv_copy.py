@@ -16,8 +16,8 @@ from peer.session.kv_transfer_rules import (
     wish_of,
     wish_request,
 )
+from peer.state.generated.commands import PlanRecord, PlanStage
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.wire.generated.requests import KV_COPY
 
 PATH = beside(__file__, "kv_copy.json")

@@ -40,6 +40,8 @@ from peer.state.generated.commands import (
     PeerPardoned,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     PlanWished,
     Profile,
     RoleGiven,
@@ -53,7 +55,6 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command, decode_command, encode_command
 from peer.state.mesh_state import MeshState, apply_entry, decode_state, encode_state, refusal, state_digest
-from peer.state.plan_record import PlanRecord, PlanStage
 
 PATH = beside(__file__, "mesh_facts.json")
 SEED = 20261128

@@ -12,6 +12,7 @@ from peer.errors import BadCommand
 from peer.state.failure_domains import UNKNOWN, Surroundings
 from peer.state.generated.commands import (
     MAX_MODELS,
+    ChoiceRecord,
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -26,7 +27,9 @@ from peer.state.generated.commands import (
     ModelWithdrawn,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
     PlanRefused,
+    PlanStage,
     Profile,
     Protection,
     ProtectionChosen,
@@ -35,8 +38,6 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command, decode_command, encode_command
 from peer.state.mesh_state import MeshState, apply, decode_state, encode_state
-from peer.state.plan_alternatives import ChoiceRecord
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.state.protection import PRESETS
 
 PATH = beside(__file__, "mesh_state.json")

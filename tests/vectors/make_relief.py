@@ -27,6 +27,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.member_commands import Command, encode_command
+from peer.state.plan_record import holders_of, route_of
 from peer.state.protection import PRESETS
 from planner.adapt.plan_comparison import Serving
 from planner.service.planning_service import Asked, answer
@@ -103,7 +104,7 @@ class Trace:
             state = self.made.state
             runs: dict[str, set[tuple[int, int]]] = {peer: set() for peer in sorted(state.members)}
             for record in (state.proposed, state.plan):
-                for peer, held in (record.holders() if record is not None else {}).items():
+                for peer, held in (holders_of(record) if record is not None else {}).items():
                     runs.get(peer, set()).update(held)
             for peer, wanted in runs.items():
                 if tuple(sorted(wanted)) != self.made.state.members[peer].held:
@@ -121,7 +122,7 @@ class Trace:
         state, rng = self.made.state, self.rng
         peers = sorted(state.members)
         serving = state.serving()
-        route = sorted(set(serving.route)) if serving is not None else peers
+        route = sorted(set(route_of(serving))) if serving is not None else peers
         what = rng.random()
         if what < 0.5:
             peer = rng.choice(route)
@@ -167,7 +168,7 @@ class Trace:
             for first, stop in member.held
             for unit in range(first, stop)
         }
-        return peer not in serving.route or not set(range(len(UNITS))) <= others
+        return peer not in route_of(serving) or not set(range(len(UNITS))) <= others
 
 
 def without_choices(told: bytes) -> str:

@@ -24,11 +24,12 @@ from peer.state.generated.commands import (
     ModelChosen,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     UnitsHeld,
 )
 from peer.state.member_commands import Command, encode_command
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.wire.generated.frames import Open, Role
 from peer.wire.tensors import tensor_of
 

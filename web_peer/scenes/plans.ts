@@ -1,8 +1,7 @@
 /* A made-up mesh of five that lend, and the plan that it would show. For development and screenshots only. */
 
-import type { ChoiceRecord } from '../src/state/plan_alternatives';
 import { EMPTY_STATE, type MeshState } from '../src/state/mesh_state';
-import type { Member, Profile } from '../src/state/generated/commands';
+import type { ChoiceRecord, Member, Profile } from '../src/state/generated/commands';
 import type { Run } from '../src/state/plan_record';
 import type { PlannerUnit } from '../src/coordination/plan_request';
 import { planView } from '../ui/plan/plan_view';

@@ -2,7 +2,7 @@
 
 import { fromHex, toHex } from '../src/wire/hex';
 import type { Frame } from '../src/wire/generated/frames';
-import type { PlanRecord } from '../src/state/plan_record';
+import type { PlanRecord } from '../src/state/generated/commands';
 import { DTYPE_CODES, type Dtype, type Tensor } from '../src/wire/tensors';
 import { camel, snake } from './vectors';
 

@@ -11,7 +11,6 @@ from typing import Any, Final, Literal
 
 from peer.limits import MAX_SAMPLING
 from peer.state.failure_domains import UNKNOWN, Surroundings, surroundings_codec
-from peer.state.plan_record import PlanRecord, plan_codec
 from peer.wire.json_codec import (
     Codec,
     flag,
@@ -50,6 +49,7 @@ MAX_ADDRESSES: Final = 16
 MAX_KEPT: Final = 64  # commands of a newer version
 MAX_KEPT_BYTES: Final = 65536  # of all of them
 MAX_COMPONENTS: Final = 64
+MAX_CHOICES: Final = 16  # that a plan is shown among
 MAX_MODELS: Final = 16  # offered beside the one that the mesh was begun for
 MAX_RUN_STAGES: Final = 256  # of an offered model: as many as an entry of the log holds with their standbys
 MAX_RUN_STANDBYS: Final = 8  # of one stage of an offered model
@@ -230,6 +230,46 @@ class Quarantine:
     by: tuple[str, ...]
     lost_milli: int
     sessions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRecord:
+    """A plan that was looked at; `token_us` 0: it cannot run, and has no figures."""
+
+    name: str  # "PEER FIRST-STOP > PEER FIRST-STOP", or words
+    token_us: int  # of one answer
+    prefill_us: int  # of one token of a prompt
+    rate_milli: int  # thousandths of tokens per second, all promised sessions together
+    memory_bytes: int  # on the peer that it fills most
+    chosen: bool
+    best: bool  # none beats it in both time and rate
+    knee: bool
+    why_not: str  # in numbers, for people
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStage:
+    """Units [first, stop) on `primary`; `standbys` hold them too."""
+
+    first: int
+    stop: int
+    primary: str
+    standbys: tuple[str, ...] = ()
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    overhead_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """A plan numbered by a version that only rises."""
+
+    version: int
+    stages: tuple[PlanStage, ...]
+    predicted_token_us: int
+    predicted_rate_milli: int  # thousandths of tokens per second, all promised sessions together
+    why: tuple[str, ...] = ()
+    choices: tuple[ChoiceRecord, ...] = ()  # this plan among others, as it was chosen; for people only
 
 
 @dataclass(frozen=True, slots=True)
@@ -966,6 +1006,46 @@ quarantine_codec: Final = record(
         "sessions": listed(session_pattern, MAX_SERVED),
     },
 )
+choice_record_codec: Final = record(
+    ChoiceRecord,
+    {
+        "name": text,
+        "token_us": uint,
+        "prefill_us": uint,
+        "rate_milli": uint,
+        "memory_bytes": uint,
+        "chosen": flag,
+        "best": flag,
+        "knee": flag,
+        "why_not": text,
+    },
+)
+plan_stage_codec: Final = record(
+    PlanStage,
+    {
+        "first": uint,
+        "stop": uint,
+        "primary": text,
+        "standbys": listed(text),
+        "weight_bytes": uint,
+        "kv_bytes": uint,
+        "overhead_bytes": uint,
+    },
+)
+plan_record_codec: Final = record(
+    PlanRecord,
+    {
+        "version": uint,
+        "stages": listed(plan_stage_codec),
+        "predicted_token_us": uint,
+        "predicted_rate_milli": uint,
+        "why": listed(text),
+        "choices": listed(choice_record_codec, MAX_CHOICES),
+    },
+    since={
+        "choices": (),
+    },
+)
 standby_codec: Final = record(Standby, {"version": uint, "ready": listed(span)})
 transaction_codec: Final = record(
     Transaction,
@@ -1023,7 +1103,7 @@ member_joined_codec: Final = record(
 member_measured_codec: Final = record(
     MemberMeasured, {"peer": text, "profile": profile_codec, "links": listed(link_facts_codec)}
 )
-plan_proposed_codec: Final = record(PlanProposed, {"plan": plan_codec})
+plan_proposed_codec: Final = record(PlanProposed, {"plan": plan_record_codec})
 units_held_codec: Final = record(UnitsHeld, {"peer": text, "held": listed(span)})
 plan_activated_codec: Final = record(PlanActivated, {"version": uint})
 plan_refused_codec: Final = record(PlanRefused, {"reason": text})

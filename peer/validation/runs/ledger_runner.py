@@ -15,9 +15,8 @@ from typing import Any, Final
 
 from peer.consensus.records import Entry
 from peer.errors import BadCommand, CannotServe, PeerError
-from peer.state.generated.commands import PlanProposed, WorkRecorded
+from peer.state.generated.commands import PlanProposed, PlanRecord, WorkRecorded
 from peer.state.member_commands import decode_command
-from peer.state.plan_record import PlanRecord
 from peer.validation.runs.loss_runner import Load
 from peer.validation.scenarios.expected_ledger import Book, Logged, Seen, compared
 from peer.validation.scenarios.leader_faults import moment

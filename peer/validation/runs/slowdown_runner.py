@@ -15,9 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from peer.errors import CannotServe
-from peer.state.generated.commands import Profile
+from peer.state.generated.commands import PlanRecord, Profile
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord
 from peer.validation.runs.loss_runner import Load
 from peer.validation.scenarios.faults import Victim
 from peer.validation.scenarios.figures import Judged, judge

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
+from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState, apply_entry
-from peer.state.plan_record import PlanRecord
+from peer.state.plan_record import route_of
 
 Way = tuple[int, Sequence[str]]  # the version of the plan that an answer goes over, and its peers
 
@@ -29,7 +30,10 @@ class Coverage:
         if plan is None:
             return
         self._plans[plan.version] = plan
-        for version, peers in {(plan.version, tuple(plan.route)), *((v, tuple(p)) for v, p in self._ways())}:
+        for version, peers in {
+            (plan.version, tuple(route_of(plan))),
+            *((v, tuple(p)) for v, p in self._ways()),
+        }:
             over = self._plans.get(version)
             for stage, peer in zip(over.stages if over is not None else (), peers, strict=False):
                 member = self._state.members.get(peer)

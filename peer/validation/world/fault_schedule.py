@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, assert_never
 
+from peer.state.plan_record import route_of
 from peer.validation.scenarios.faults import Does, Fault
 from peer.validation.scenarios.link_conditions import Conditions
 from peer.validation.world.answer_streams import Talks
@@ -42,7 +43,7 @@ class Faults:
 
     def _settle(self, first: Fault) -> None:
         """Whom the schedule means is settled when the first fault comes, which changes who serves what."""
-        route = self.talks[first.session].route or self._rig.plan().route
+        route = self.talks[first.session].route or route_of(self._rig.plan())
         for fault in self._schedule:
             self._names[fault] = self._rig.victim(fault.victim, route)
             if fault.does is Does.CUT:

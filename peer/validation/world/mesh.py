@@ -22,9 +22,8 @@ from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Conversation
-from peer.state.generated.commands import Profile
+from peer.state.generated.commands import PlanRecord, Profile
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord
 from peer.validation.scenarios.faults import Victim
 from peer.validation.scenarios.link_conditions import CLEAR
 from peer.validation.scenarios.unit_coverage import Coverage, other_cuts

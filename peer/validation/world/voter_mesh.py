@@ -22,6 +22,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.state.generated.commands import Profile
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import route_of
 from peer.validation.scenarios.link_conditions import CLEAR
 from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
 from peer.validation.world.injection import Injection, disturbance
@@ -107,7 +108,7 @@ class Voters:
     def route(self) -> tuple[str, ...]:
         """Names of those who serve the stages."""
         plan = self.state.serving()
-        return tuple(self.name(peer) for peer in plan.route) if plan is not None else ()
+        return tuple(self.name(peer) for peer in route_of(plan)) if plan is not None else ()
 
     def lacking(self) -> str:
         """What keeps the mesh from being whole; "" when nothing does."""

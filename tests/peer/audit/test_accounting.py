@@ -14,7 +14,7 @@ from peer.audit.step_checks import Checks
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.state.fairness import Fairness
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.generated.commands import PlanRecord, PlanStage
 from peer.state.work_ledger import Ledger
 from peer.transport.peer_links import PeerLinks
 from tests.peer.session.toy_mesh import opening

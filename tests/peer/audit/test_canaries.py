@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from peer.audit.canaries import Due, Times, computing, route_over
+from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord
 
 TIMES = Times((60.0, 180.0), (1800.0, 5400.0), (30.0, 90.0))
 

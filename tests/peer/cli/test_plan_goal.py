@@ -11,9 +11,8 @@ from peer.cli.plan_goal import changed, not_here, outcome, told
 from peer.cli.role import member
 from peer.errors import BadCommand
 from peer.member.peer_options import size
-from peer.state.generated.commands import Group, MemberJoined, PlanWished, UnitsHeld
+from peer.state.generated.commands import Group, MemberJoined, PlanRecord, PlanStage, PlanWished, UnitsHeld
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 
 GROUPS = (Group("low", 0, 3, ""), Group("high", 3, 6, "den"))
 BY_GROUPS = PlanWished("component", "latency", GROUPS)

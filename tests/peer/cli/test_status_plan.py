@@ -24,13 +24,14 @@ from peer.state.generated.commands import (
     ModelPlaced,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     Profile,
     ProtectionChosen,
     RunStage,
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.state.protection import PRESETS, chosen
 from planner.types import PeerProfile, PlanRequest, Unit
 

@@ -13,12 +13,13 @@ from peer.state.generated.commands import (
     ModelOffered,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     Profile,
     RunStage,
 )
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from planner.model.graph_manifest import GraphManifest, GraphUnit, Term, Value
 from planner.model.graph_work import work_of
 from planner.model.store import BlobRef

@@ -27,6 +27,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import holders_of, route_of
 from peer.state.protection import PRESETS
 from peer.transport import circuit_breakers
 from peer.wire.generated.requests import SUSPECT, SuspectRequest
@@ -89,7 +90,7 @@ class Mesh:
                 run
                 for plan in (self.state.plan, self.state.proposed)
                 if plan is not None
-                for run in plan.holders().get(peer, ())
+                for run in holders_of(plan).get(peer, ())
             }
             if want != set(member.held):
                 self.core.submit(UnitsHeld(peer, tuple(sorted(want))))
@@ -99,7 +100,7 @@ class Mesh:
     @property
     def route(self) -> tuple[str, ...]:
         serving = self.state.serving()
-        return serving.route if serving is not None else ()
+        return route_of(serving) if serving is not None else ()
 
     @property
     def standbys(self) -> list[tuple[str, ...]]:
@@ -132,7 +133,7 @@ def test_without_a_standby_the_idle_peer_brings_the_lost_stage_and_nobody_else_m
     assert wanted is not None
     mesh.core.planned(wanted, solve(wanted))
     assert mesh.state.proposed is not None
-    assert mesh.state.proposed.route == (idle, route[1])
+    assert route_of(mesh.state.proposed) == (idle, route[1])
     assert (mesh.state.proposed.stages[1].first, mesh.state.proposed.stages[1].stop) in held[route[1]]
 
 

@@ -30,13 +30,14 @@ from peer.state.generated.commands import (
     ModelChosen,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
     PlanRefused,
+    PlanStage,
     Profile,
     UnitsHeld,
 )
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.transport.listeners import Listeners
 from planner.history.facts import (
     Fact,

@@ -25,6 +25,8 @@ from peer.state.generated.commands import (
     ModelPlaced,
     ModelWithdrawn,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     PlanWished,
     Protection,
     ProtectionChosen,
@@ -32,7 +34,6 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord, PlanStage
 from planner.types import Infeasible
 from tests.peer.coordination.offered_models import (
     ASK,

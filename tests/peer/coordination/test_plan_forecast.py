@@ -31,6 +31,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import holders_of, route_of
 from planner.cost.wording import AGAIN
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter
@@ -165,7 +166,7 @@ async def test_a_mesh_with_a_history_plans_by_what_runs_say_and_says_so(tmp_path
         core = began()
         by_runs = await planned(core, foresight)
         assert "predicted" in told(by_runs.why)[0]
-        assert len(told(by_runs.why)) == len(set(by_runs.route))
+        assert len(told(by_runs.why)) == len(set(route_of(by_runs)))
         assert 0.9 * plain.predicted_token_us < by_runs.predicted_token_us < 0.99 * plain.predicted_token_us
 
 
@@ -186,7 +187,7 @@ async def test_a_coordinator_learns_whom_to_ask_and_its_plan_says_who_measured_a
         lines = told(plan.why)
         assert all("runs of its kind differ: " in line for line in lines)
         again = {line.split(":")[0].removeprefix("Times of ") for line in lines if line.endswith(f"{AGAIN}.")}
-        assert again == set(plan.route) & {"p0", "p1"} != set()
+        assert again == set(route_of(plan)) & {"p0", "p1"} != set()
         assert freshening.due._doubted == set(PEERS)
 
 
@@ -277,8 +278,8 @@ def test_a_plan_that_is_looked_at_again_changes_only_when_its_gain_holds() -> No
     serving = made.state.serving()
     assert serving is not None
     assert made.wanted() is None
-    (idle,) = set(PEERS) - set(serving.route)
-    slower = serving.route[0]
+    (idle,) = set(PEERS) - set(route_of(serving))
+    slower = route_of(serving)[0]
     made.reconsider()
     assert proposals(made, 100.0, {}) == []
     made.reconsider()
@@ -288,7 +289,7 @@ def test_a_plan_that_is_looked_at_again_changes_only_when_its_gain_holds() -> No
     assert at >= 300.0 + 2 * LOOK_S  # at the third look
     after = made.state.serving()
     assert after is not None
-    assert idle in after.route
+    assert idle in route_of(after)
 
 
 def plan(made: Coordinator, slower: dict[str, float] | None = None) -> None:
@@ -311,7 +312,7 @@ def believed(request: PlanRequest, slower: dict[str, float]) -> PlanRequest:
 
 def held(made: Coordinator) -> None:
     for record in (made.state.proposed, made.state.plan):
-        for peer, runs in (record.holders() if record is not None else {}).items():
+        for peer, runs in (holders_of(record) if record is not None else {}).items():
             before = made.state.members[peer].held
             made.submit(UnitsHeld(peer, tuple(sorted({*before, *runs}))))
 

@@ -29,11 +29,12 @@ from peer.state.generated.commands import (
     ModelChosen,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
+    PlanStage,
     Profile,
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from planner.predict.forecast import Foreseen
 
 PEERS = ("a", "b", "c")

@@ -20,9 +20,15 @@ from peer.gateway.chat_requests import completion_request
 from peer.gateway.request_reading import ReadCompletion
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
-from peer.state.generated.commands import ModelOffered, PlanActivated, PlanProposed, UnitsHeld
+from peer.state.generated.commands import (
+    ModelOffered,
+    PlanActivated,
+    PlanProposed,
+    PlanRecord,
+    PlanStage,
+    UnitsHeld,
+)
 from peer.state.member_commands import Command, encode_command
-from peer.state.plan_record import PlanRecord, PlanStage
 from planner.model.sampling_defaults import USUAL
 from signaling.http_connections import ConnectionRoom
 from tests.descriptors import no_descriptor_left

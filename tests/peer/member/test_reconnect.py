@@ -18,9 +18,8 @@ from peer.member.peer_parts import PeerParts
 from peer.member.progress import silent
 from peer.member.reconnect import Away, Returning, pauses
 from peer.replication.log_keeping import LogKeeping
-from peer.state.generated.commands import MemberJoined, ModelChosen
+from peer.state.generated.commands import MemberJoined, ModelChosen, PlanRecord, PlanStage
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.transport.engines.choose import choose_engine
 from peer.transport.engines.settings import EngineSettings
 from peer.transport.signaling_client import SignalingClient

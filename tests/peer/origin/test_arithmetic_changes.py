@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from peer.origin.arithmetic_changes import MOST, Crossing, Crossings, Part, crossed_text, parts_of
-from peer.state.generated.commands import Member, Profile
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.generated.commands import Member, PlanRecord, PlanStage, Profile
 
 A, B = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755", "cpu/avx2/rows-1/0123456789abcdef"
 

@@ -23,6 +23,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState, apply
+from peer.state.plan_record import holders_of, route_of
 from planner.types import Infeasible, Unit
 
 MIB = 2**20
@@ -223,7 +224,7 @@ def plan(made: Coordinator) -> None:
 
 def held(made: Coordinator) -> None:
     for record in (made.state.proposed, made.state.plan):
-        for peer, runs in (record.holders() if record is not None else {}).items():
+        for peer, runs in (holders_of(record) if record is not None else {}).items():
             before = made.state.members[peer].held
             made.submit(UnitsHeld(peer, tuple(sorted({*before, *runs}))))
 
@@ -281,23 +282,23 @@ def test_surroundings_that_are_said_while_a_member_of_the_plan_drains_change_not
     made = serving_mesh()
     serving = made.state.serving()
     assert serving is not None
-    made.submit(MemberDraining(serving.route[0], "hidden"))
+    made.submit(MemberDraining(route_of(serving)[0], "hidden"))
     plan(made)
     assert made.state.proposed is not None
-    other = serving.route[-1]
+    other = route_of(serving)[-1]
     made.submit(MemberMeasured(other, replace(profile(), surroundings=Surroundings(9000)), ()))
     plan(made)
     assert made.state.proposed is not None
-    assert serving.route[0] not in made.state.proposed.route
+    assert route_of(serving)[0] not in route_of(made.state.proposed)
 
 
 def test_a_peer_that_is_fast_again_before_the_third_look_keeps_its_units() -> None:
     made = serving_mesh()
     serving = made.state.serving()
     assert serving is not None
-    slowed(made, serving.route[0], 4.0)
+    slowed(made, route_of(serving)[0], 4.0)
     assert looked(made, 100.0, 1.25) == []
-    slowed(made, serving.route[0], 1.0)
+    slowed(made, route_of(serving)[0], 1.0)
     assert looked(made, 102.0, 30.0) == []
     assert made.state.serving() == serving
 
@@ -341,12 +342,12 @@ def test_a_fresh_measurement_ends_no_relief_and_one_like_the_first_changes_nothi
     serving = made.state.serving()
     assert serving is not None
     assert made.settled
-    slowed(made, serving.route[1], 1.05)  # as a member tells that measured itself again: times alone
+    slowed(made, route_of(serving)[1], 1.05)  # as a member tells that measured itself again: times alone
     assert looked(made, 50.0, 20.0) == []
     assert made.state.serving() == serving
     assert made.settled
     victim = max(serving.stages, key=lambda stage: stage.stop - stage.first).primary
-    other = next(peer for peer in serving.route if peer != victim)
+    other = next(peer for peer in route_of(serving) if peer != victim)
     slowed(made, victim, 4.0)
     assert not made.settled  # nobody is asked now
     assert looked(made, 100.0, 1.25) == []
@@ -360,7 +361,7 @@ def test_a_little_slower_changes_nothing_and_a_peer_that_comes_is_planned_for_at
     made = serving_mesh()
     serving = made.state.serving()
     assert serving is not None
-    slowed(made, serving.route[0], 1.1)
+    slowed(made, route_of(serving)[0], 1.1)
     assert looked(made, 100.0, 30.0) == []
     faster = replace(profile(0.2), memory_bytes=1 << 30)
     made.submit(MemberJoined("p9", "p9", True))
@@ -373,4 +374,4 @@ def test_a_little_slower_changes_nothing_and_a_peer_that_comes_is_planned_for_at
     made.submit(MemberMeasured("p9", faster, links))
     plan(made)
     assert made.state.proposed is not None
-    assert made.state.proposed.route == ("p9",)
+    assert route_of(made.state.proposed) == ("p9",)

@@ -8,7 +8,7 @@ from peer.session.effects import OriginEffect
 from peer.session.origin import Ask, OriginSession
 from peer.session.seat import ID_BYTES, Seat
 from peer.session.stage import StageCore, StageRules
-from peer.state.plan_record import PlanRecord
+from peer.state.generated.commands import PlanRecord
 from peer.wire.generated.frames import Feed, Here, Refuse, Token
 from tests.peer.session.toy_mesh import GREEDY, World, plan_of
 

@@ -10,14 +10,21 @@ from peer.session.migration import MAX_TRIES, next_id
 from peer.session.origin import Ask, Phase
 from peer.session.routes import placed
 from peer.session.seat import ID_BYTES, furthest
-from peer.state.generated.commands import MemberJoined, PlanActivated, PlanProposed, UnitsHeld
+from peer.state.generated.commands import (
+    MemberJoined,
+    PlanActivated,
+    PlanProposed,
+    PlanRecord,
+    PlanStage,
+    UnitsHeld,
+)
 from peer.state.member_commands import encode_command
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.plan_record import route_of
 from peer.validation.scenarios.figures import Stream, pause
 from peer.validation.scenarios.unit_coverage import Coverage, Way, other_cuts
 from tests.peer.session.moving_world import WAYS, Moving, answers
-from tests.peer.session.toy_mesh import GREEDY, expected, route_of
+from tests.peer.session.toy_mesh import GREEDY, as_route, expected
 
 
 @pytest.mark.parametrize("copies", [False, True], ids=["computed again", "copied"])
@@ -29,14 +36,14 @@ def test_answers_move_and_their_tokens_stay(way: str, copies: bool) -> None:
         prompts = answers(world, old, 4, 120)
         for core in list(world.origins.values()):
             world.go(world.now + world.random.uniform(0.1, 0.6))
-            world.from_origin(core, core.move(world.now, route_of(new)))
+            world.from_origin(core, core.move(world.now, as_route(new)))
         world.go(1e3)
         assert len(world.first) == 4, (way, seed, "all of them moved")
         for session, core in world.origins.items():
             prompt = prompts[world.first[session]]
             assert world.outcome[session] == "length"
             assert world.emitted[session] == expected(prompt, 120), (way, seed)
-            assert placed(new, core.route) == placed(new, new.route)
+            assert placed(new, core.route) == placed(new, route_of(new))
             world.from_origin(core, core.release())
         world.run()
         assert all(not runtime.cache for runtime in world.runtimes.values()), (
@@ -51,7 +58,7 @@ def test_an_answer_moves_back_and_forth_and_its_next_question_finds_the_cache() 
     (core,) = world.origins.values()
     for turn in range(6):
         world.go(world.now + 1.0)
-        world.from_origin(core, core.move(world.now, route_of(old if turn % 2 else new)))
+        world.from_origin(core, core.move(world.now, as_route(old if turn % 2 else new)))
     world.go(1e3)
     assert core.session[-1] == 6
     assert world.emitted[core.session] == expected(prompt, 300)
@@ -71,7 +78,7 @@ def test_a_new_stage_that_fails_first_is_given_up_and_the_answer_stays(copies: b
     world.leave("p3")
     world.go(0.5)
     for _ in range(MAX_TRIES):
-        world.from_origin(core, core.move(world.now, route_of(new)))
+        world.from_origin(core, core.move(world.now, as_route(new)))
         world.go(world.now + 1.0)
         assert core.second is None
     world.go(1e3)
@@ -86,13 +93,13 @@ def test_a_loss_on_the_old_route_is_met_by_what_the_new_one_has_computed() -> No
     (prompt,) = answers(world, old, 1, 100).values()
     (core,) = world.origins.values()
     world.go(1.0)
-    world.from_origin(core, core.move(world.now, route_of(new)))
+    world.from_origin(core, core.move(world.now, as_route(new)))
     while core.second is None:
         world.go(world.now + 0.01)
     world.gone.add("p1")
     world.perform(core, core.session, core.peer_gone(world.now, "p1", "lost"))
     assert core.phase is Phase.REROUTING
-    world.perform(core, core.session, core.reroute(world.now, route_of(new)))
+    world.perform(core, core.session, core.reroute(world.now, as_route(new)))
     assert core.session[-1] == 1
     world.go(1e3)
     assert world.emitted[core.session] == expected(prompt, 100)
@@ -105,7 +112,7 @@ def test_a_cancelled_answer_leaves_nothing_on_either_route() -> None:
         answers(world, old, 2, 200)
         world.go(0.4)
         for core in list(world.origins.values()):
-            world.from_origin(core, core.move(world.now, route_of(new)))
+            world.from_origin(core, core.move(world.now, as_route(new)))
         world.go(world.now + random.Random(seed).uniform(0.05, 1.0))
         for core in list(world.origins.values()):
             world.from_origin(core, core.release())

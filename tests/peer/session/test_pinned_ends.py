@@ -13,7 +13,8 @@ from peer.session.effects import NotRan, Ran, Reason, RunStep, Send
 from peer.session.origin import Ask, OriginSession, Phase
 from peer.session.pinned_ends import Drawing, Floats, handed_back, not_usable, pinned, state_in
 from peer.session.sampling import Sampling
-from peer.state.plan_record import PlanRecord
+from peer.state.generated.commands import PlanRecord
+from peer.state.plan_record import route_of
 from peer.wire.generated.frames import Frame, Open, Refuse, Step, Token
 from peer.wire.tensors import Dtype, Tensor, tensor_of
 from tests.peer.session.moving_world import WAYS, Moving, answers
@@ -23,12 +24,12 @@ from tests.peer.session.toy_mesh import (
     VOCAB,
     ToyRuntime,
     World,
+    as_route,
     asks,
     expected,
     favourite,
     opening,
     plan_of,
-    route_of,
 )
 
 CHOOSY = Sampling(repetition_penalty=1.3, presence_penalty=0.4)
@@ -104,7 +105,7 @@ def test_the_tokens_are_the_same_and_no_frame_has_any(seed: int) -> None:
         for i, ask in enumerate(asks(rng, 5))
     }
     for i, (session, ask) in enumerate(jobs.items()):
-        world.ask(session, rng.choice(["asker", "p0", plan.route[-1]]) if i else "asker", plan, ask)
+        world.ask(session, rng.choice(["asker", "p0", route_of(plan)[-1]]) if i else "asker", plan, ask)
     world.run()
     usual = World(seed, [plan])
     for session, ask in jobs.items():
@@ -132,7 +133,7 @@ def test_a_lost_stage_is_replaced_and_the_answer_goes_on(seed: int) -> None:
     core = world.origins[session]
     world.from_stage("p0", world.cores["p0"].peer_gone(world.now, "p1"))
     world.from_origin(core, core.peer_gone(world.now, "p1", "peer p1 left"))
-    world.from_origin(core, core.reroute(world.now, route_of(second)))
+    world.from_origin(core, core.reroute(world.now, as_route(second)))
     world.run()
     assert world.emitted[session] == expected(prompt, 40)
     assert core.route == ("p0", "spare")
@@ -145,20 +146,20 @@ def test_an_answer_moves_to_another_plan(way: str) -> None:
     prompts = answers(world, old, 3, 120)
     for core in list(world.origins.values()):
         world.go(world.now + world.random.uniform(0.1, 0.6))
-        world.from_origin(core, core.move(world.now, route_of(new)))
+        world.from_origin(core, core.move(world.now, as_route(new)))
     world.go(1e3)
     assert len(world.first) == 3, "all of them moved"
     for session, core in world.origins.items():
         assert world.outcome[session] == "length"
         assert world.emitted[session] == expected(prompts[world.first[session]], 120)
-        assert core.route == new.route
+        assert core.route == route_of(new)
     assert not any(isinstance(frame, Token) for frame in world.sent)
 
 
 def test_a_stage_takes_states_and_says_nothing_to_the_first() -> None:
     plan = plan_of(1, [], ["p0"])
     core = World(1, [plan]).cores["p0"]
-    frame = pinned(opening(b"x" * 16, plan.route, 0))
+    frame = pinned(opening(b"x" * 16, route_of(plan), 0))
     assert core.open(0.0, "asker", frame) == []
     ids = Step(b"x" * 16, 1, 0, 0, 1, 1, tensor_of(np.zeros(1, dtype=np.int32)))
     assert core.token(0.0, "p0", Token(b"x" * 16, 1, 0, 3, 0)) == []
@@ -172,7 +173,7 @@ def test_a_stage_takes_states_and_says_nothing_to_the_first() -> None:
 def test_an_open_that_says_tokens_after_all_is_refused(change: dict[str, tuple[int, ...]]) -> None:
     plan = plan_of(1, [], ["p0"])
     core = World(1, [plan]).cores["p0"]
-    frame = replace(pinned(opening(b"x" * 16, plan.route, 0)), **change)  # type: ignore[arg-type]
+    frame = replace(pinned(opening(b"x" * 16, route_of(plan), 0)), **change)  # type: ignore[arg-type]
     (refused,) = core.open(0.0, "asker", frame)
     assert isinstance(refused, Send)
     assert isinstance(refused.frame, Refuse)
@@ -181,7 +182,7 @@ def test_an_open_that_says_tokens_after_all_is_refused(change: dict[str, tuple[i
 
 def test_a_state_that_is_none_is_a_fault_of_the_last_stage() -> None:
     core = OriginSession(b"x" * 16, "asker", ToyEnds())
-    core.begin(0.0, route_of(plan_of(1, [4], ["p0", "p1"])), Ask((1, 2), 5, GREEDY, ()))
+    core.begin(0.0, as_route(plan_of(1, [4], ["p0", "p1"])), Ask((1, 2), 5, GREEDY, ()))
 
     def back(values: object, stage: int = 2) -> Step:
         return Step(b"x" * 16, 1, stage, 1, 1, 1, tensor_of(np.array(values)))

@@ -23,6 +23,7 @@ from peer.session.prefix_cache import (
     shared_front,
     split,
 )
+from peer.state.plan_record import route_of
 from peer.wire.generated.frames import Open, Step
 from peer.wire.tensors import tensor_of
 from tests.peer.session.toy_mesh import (
@@ -31,10 +32,10 @@ from tests.peer.session.toy_mesh import (
     VOCAB,
     WIRE,
     World,
+    as_route,
     expected,
     opening,
     plan_of,
-    route_of,
 )
 
 FRONT = tuple(range(80))
@@ -129,7 +130,7 @@ def test_losses_in_between_change_no_token(seed: int) -> None:
     world.gone.add("p1")
     world.from_stage("p0", world.cores["p0"].peer_gone(world.now, "p1"))
     world.from_origin(core, core.peer_gone(world.now, "p1", "lost"))
-    world.from_origin(core, core.reroute(world.now, route_of(plans[1])))
+    world.from_origin(core, core.reroute(world.now, as_route(plans[1])))
     world.run()
     assert world.emitted[b"b" * 16] == expected(list(ask.prompt), 30)
 
@@ -139,7 +140,7 @@ def test_a_hash_that_somebody_claims_is_not_what_a_front_is_kept_under() -> None
     core = World(6, [plan]).cores["p1"]
     rows = np.array([(token, 4) for token in FRONT], dtype=np.float32)
     wanted = prefix_of(tensor_of(rows))
-    lie = named(opening(b"x" * 16, plan.route, 1, prompt=81), wanted)
+    lie = named(opening(b"x" * 16, route_of(plan), 1, prompt=81), wanted)
     assert core.open(0.0, "p0", lie) == []
     wrong = tensor_of(rows + np.float32(1))
     (step,) = core.step(0.0, "p0", Step(b"x" * 16, 1, 1, 0, 80, 0, wrong))
@@ -147,7 +148,7 @@ def test_a_hash_that_somebody_claims_is_not_what_a_front_is_kept_under() -> None
     (kept,) = core.ran(0.0, Ran((4, 8), b"x" * 16, step.epoch, 0, 80, rows, None))
     assert isinstance(kept, PrefixWork)
     assert kept.digest == prefix_of(wrong).digest != wanted.digest
-    honest = named(opening(b"y" * 16, plan.route, 1, prompt=81), wanted)
+    honest = named(opening(b"y" * 16, route_of(plan), 1, prompt=81), wanted)
     assert not any(isinstance(effect, PrefixWork) for effect in core.open(0.0, "p0", honest))
 
 
@@ -171,7 +172,7 @@ def test_open_names_a_front_behind_its_settings(settings: tuple[int, ...]) -> No
 def test_a_front_that_is_none_is_refused() -> None:
     plan = plan_of(1, [], ["p0"])
     core = World(7, [plan]).cores["p0"]
-    for frame in (pinned(opening(b"x" * 16, plan.route, 0)), opening(b"x" * 16, plan.route, 0)):
+    for frame in (pinned(opening(b"x" * 16, route_of(plan), 0)), opening(b"x" * 16, route_of(plan), 0)):
         (refused,) = core.open(0.0, "asker", replace(frame, sampling=(*frame.sampling, 5, 1, 2, 3)))
         assert isinstance(refused, Send)
         assert not isinstance(refused.frame, Open)

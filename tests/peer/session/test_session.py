@@ -27,6 +27,7 @@ from peer.session.stage import (
     MAX_STEP_POSITIONS,
     ORPHAN_S,
 )
+from peer.state.plan_record import route_of
 from peer.wire.generated.frames import (
     Cancel,
     Finish,
@@ -38,7 +39,7 @@ from peer.wire.generated.frames import (
     Token,
 )
 from peer.wire.tensors import tensor_of
-from tests.peer.session.toy_mesh import GREEDY, UNITS, World, asks, expected, opening, plan_of, route_of
+from tests.peer.session.toy_mesh import GREEDY, UNITS, World, as_route, asks, expected, opening, plan_of
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -49,7 +50,7 @@ def test_split_equals_unsplit_whatever_the_network_does(seed: int) -> None:
     world = World(seed, [plan])
     jobs = {bytes([i]) * 16: ask for i, ask in enumerate(asks(rng, 6))}
     for i, (session, ask) in enumerate(jobs.items()):
-        world.ask(session, rng.choice(["asker", "p0", plan.route[-1]]) if i else "asker", plan, ask)
+        world.ask(session, rng.choice(["asker", "p0", route_of(plan)[-1]]) if i else "asker", plan, ask)
     world.run()
     for session, ask in jobs.items():
         assert world.emitted[session] == expected(list(ask.prompt), ask.max_tokens, ask.end_tokens)
@@ -106,7 +107,7 @@ def test_a_full_mesh_says_so() -> None:
     world.run(until=0.6)
     core = world.origins[b"b" * 16]
     assert core.phase is Phase.REROUTING, "another peer may have a slot"
-    world.from_origin(core, core.reroute(world.now, route_of(plan)))
+    world.from_origin(core, core.reroute(world.now, as_route(plan)))
     world.run(until=0.9)
     assert "in use" in world.outcome[b"b" * 16]
 
@@ -144,10 +145,10 @@ def test_a_polite_leave_moves_the_answer_to_peers_that_hold_the_units(seed: int)
         core = world.origins[session]
         world.from_origin(core, core.peer_gone(world.now, "p1", "peer p1 left"))
         world.from_origin(
-            core, core.reroute(world.now, route_of(first))
+            core, core.reroute(world.now, as_route(first))
         )  # a plan with the leaver is not taken
         assert core.phase is Phase.REROUTING
-        world.from_origin(core, core.reroute(world.now, route_of(second)))
+        world.from_origin(core, core.reroute(world.now, as_route(second)))
         world.run()
         assert core.route == ("p0", "spare")
     else:
@@ -176,7 +177,7 @@ def test_a_stage_takes_steps_only_from_its_neighbour() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     world = World(5, [plan])
     core = world.cores["p1"]
-    first = opening(b"x" * 16, plan.route, 1)
+    first = opening(b"x" * 16, route_of(plan), 1)
     assert isinstance(core.open(0.0, "stranger", first)[0], Send)
     assert core.sessions() == 0
     assert core.open(0.0, "p0", first) == []
@@ -200,7 +201,7 @@ def test_a_stage_takes_steps_only_from_its_neighbour() -> None:
 def test_an_open_that_does_not_fit_is_refused_to_the_asker(change: dict[str, object], reason: Reason) -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = World(6, [plan]).cores["p1"]
-    effects = core.open(0.0, "p0", replace(opening(b"x" * 16, plan.route, 1), **change))  # type: ignore[arg-type]
+    effects = core.open(0.0, "p0", replace(opening(b"x" * 16, route_of(plan), 1), **change))  # type: ignore[arg-type]
     assert len(effects) == 1
     effect = effects[0]
     assert isinstance(effect, Send)
@@ -213,7 +214,7 @@ def test_an_open_that_does_not_fit_is_refused_to_the_asker(change: dict[str, obj
 def test_prompt_chunks_wait_while_the_way_on_is_full() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = World(7, [plan]).cores["p0"]
-    first = opening(b"x" * 16, plan.route, 0, prompt=64)
+    first = opening(b"x" * 16, route_of(plan), 0, prompt=64)
     core.open(0.0, "asker", first)
     assert core.congestion("p1", True) == []
     tokens = tensor_of(np.arange(32, dtype=np.int32))
@@ -240,7 +241,7 @@ def test_a_step_that_is_too_long_and_a_flood_of_tokens_end_that_turn_only() -> N
     core = World(12, [plan]).cores["p0"]
     for number in (1, 2, 3):
         session = bytes([number]) * 16
-        core.open(0.0, "asker", opening(session, plan.route, 0, prompt=4))
+        core.open(0.0, "asker", opening(session, route_of(plan), 0, prompt=4))
     long = tensor_of(np.zeros(MAX_STEP_POSITIONS + 1, dtype=np.int32))
     (refused,) = core.step(0.0, "asker", Step(bytes([1]) * 16, 1, 0, 0, MAX_STEP_POSITIONS + 1, 1, long))
     assert isinstance(refused, Send)
@@ -259,7 +260,7 @@ def test_a_slot_whose_asker_gave_up_goes_to_another() -> None:
 
     def opened(origin: str, now: float) -> list[StageEffect]:
         session = origin.encode().ljust(16)
-        return core.open(now, origin, opening(session, plan.route, 0, origin))
+        return core.open(now, origin, opening(session, route_of(plan), 0, origin))
 
     opened("hog", 0.0)
     assert isinstance(opened("good", STALL_S)[0], Send), "the hog may still be waiting"
@@ -272,9 +273,9 @@ def test_a_slot_whose_asker_gave_up_goes_to_another() -> None:
 @pytest.mark.parametrize(("me", "gone"), [("p0", "p2"), ("p2", "p0"), ("p1", "p0"), ("p1", "p2")])
 def test_an_asker_hears_when_the_way_back_of_tokens_breaks(me: str, gone: str) -> None:
     plan = plan_of(1, [2, 5], ["p0", "p1", "p2"])
-    core, stage = World(14, [plan]).cores[me], plan.route.index(me)
-    sender = plan.route[stage - 1] if stage else "asker"
-    core.open(0.0, sender, opening(b"x" * 16, plan.route, stage))
+    core, stage = World(14, [plan]).cores[me], route_of(plan).index(me)
+    sender = route_of(plan)[stage - 1] if stage else "asker"
+    core.open(0.0, sender, opening(b"x" * 16, route_of(plan), stage))
     (effect,) = core.peer_gone(0.0, gone)
     assert isinstance(effect, Send)
     assert isinstance(effect.frame, Refuse)
@@ -284,7 +285,7 @@ def test_an_asker_hears_when_the_way_back_of_tokens_breaks(me: str, gone: str) -
 def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = OriginSession(b"x" * 16, "asker")
-    core.begin(0.0, route_of(plan), Ask((1, 2), 3, GREEDY, ()))
+    core.begin(0.0, as_route(plan), Ask((1, 2), 3, GREEDY, ()))
     for position in (2, 3):
         assert len(core.token(0.0, "p1", Token(b"x" * 16, 1, position, 7, int(Finish.MORE)))) == 1
     effects = core.token(0.0, "p1", Token(b"x" * 16, 1, 4, 7, int(Finish.MORE)))
@@ -296,7 +297,7 @@ def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None
 def test_a_long_prompt_is_waited_for() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = OriginSession(b"x" * 16, "asker")
-    core.begin(0.0, route_of(plan), Ask((1,) * 5000, 3, GREEDY, ()))
+    core.begin(0.0, as_route(plan), Ask((1,) * 5000, 3, GREEDY, ()))
     assert not any(isinstance(effect, Broken) for effect in core.tick(STALL_S + 499))
     (*_, broken) = core.tick(STALL_S + 500)
     assert isinstance(broken, Broken)
@@ -308,7 +309,7 @@ def test_a_long_answer_is_replayed_whole() -> None:
     plan = plan_of(1, [4], ["p0", "p1"])
     core = World(15, [plan]).cores["p0"]
     count = 6000
-    core.open(0.0, "asker", opening(b"x" * 16, plan.route, 0, prompt=count, generated=count))
+    core.open(0.0, "asker", opening(b"x" * 16, route_of(plan), 0, prompt=count, generated=count))
     one = tensor_of(np.zeros(1, dtype=np.int32))
     for position in range(count):
         effects = core.step(0.0, "asker", Step(b"x" * 16, 1, 0, position, 1, int(position == count - 1), one))
@@ -329,7 +330,7 @@ def test_penalties_travel_with_an_answer_that_moves() -> None:
                 world.run(stop_after=1)
             core = world.origins[session]
             world.from_origin(core, core.peer_gone(world.now, "p1", "left"))
-            world.from_origin(core, core.reroute(world.now, route_of(second)))
+            world.from_origin(core, core.reroute(world.now, as_route(second)))
         world.run()
         return world.emitted[session]
 

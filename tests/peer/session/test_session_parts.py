@@ -13,9 +13,8 @@ from peer.session.position_spans import common_prefix, cut_spans, extended, step
 from peer.session.routes import Route, choose
 from peer.session.sampling import Sampling
 from peer.session.seat import Over, Seat
-from peer.state.generated.commands import MemberJoined, ModelChosen, UnitsHeld
+from peer.state.generated.commands import MemberJoined, ModelChosen, PlanRecord, PlanStage, UnitsHeld
 from peer.state.mesh_state import MeshState, apply
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.wire.generated.frames import Open, Step
 from peer.wire.tensors import Tensor, tensor_of
 

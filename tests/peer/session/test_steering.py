@@ -21,7 +21,7 @@ from peer.session.steering import (
     steered,
     to_wire,
 )
-from tests.peer.session.toy_mesh import VOCAB, World, plan_of, route_of
+from tests.peer.session.toy_mesh import VOCAB, World, as_route, plan_of
 
 LOGITS = np.array([1.0, 3.0, 2.0, -1.0, 0.5], np.float32)
 
@@ -152,7 +152,7 @@ def held(lost_at: int | None, count: int = 24) -> tuple[list[int], World]:
             core = world.origins[SESSION]
             world.gone.add("p1")
             world.from_origin(core, core.peer_gone(world.now, "p1", "left"))
-            world.from_origin(core, core.reroute(world.now, route_of(SECOND)))
+            world.from_origin(core, core.reroute(world.now, as_route(SECOND)))
         world.run()
         assert world.outcome[SESSION] == "length"
         assert len(world.emitted[SESSION]) == 1

@@ -33,7 +33,8 @@ from peer.session.sampling import Sampling
 from peer.session.stage import (
     StageCore,
 )
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.generated.commands import PlanRecord, PlanStage
+from peer.state.plan_record import route_of
 from peer.wire.generated.frames import (
     Cancel,
     Feed,
@@ -120,8 +121,8 @@ def plan_of(version: int, cuts: list[int], peers: list[str]) -> PlanRecord:
     return PlanRecord(version, stages, 0, 0)
 
 
-def route_of(plan: PlanRecord) -> Route:
-    return Route(plan.version, plan.route)
+def as_route(plan: PlanRecord) -> Route:
+    return Route(plan.version, route_of(plan))
 
 
 def opening(
@@ -189,7 +190,7 @@ class World:
             core = self.origins[session] = OriginSession(session, origin)
         self.emitted[session] = []
         self.outcome.pop(session, None)
-        self.from_origin(core, core.begin(self.now, route_of(plan), ask))
+        self.from_origin(core, core.begin(self.now, as_route(plan), ask))
 
     def from_origin(self, core: OriginSession, effects: list[OriginEffect]) -> None:
         for effect in effects:

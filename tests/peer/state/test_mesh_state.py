@@ -24,7 +24,9 @@ from peer.state.generated.commands import (
     ModelChosen,
     PlanActivated,
     PlanProposed,
+    PlanRecord,
     PlanRefused,
+    PlanStage,
     Profile,
     Protection,
     ProtectionChosen,
@@ -33,7 +35,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command, decode_command, encode_command
 from peer.state.mesh_state import MeshState, apply, decode_state, encode_state, refusal
-from peer.state.plan_record import PlanRecord, PlanStage
+from peer.state.plan_record import holders_of, route_of
 from peer.state.proposal_rights import may_say
 from planner.solvers.placement import plan
 from planner.types import Infeasible, Unit
@@ -192,12 +194,12 @@ class Mesh:
         proposed = self.core.state.proposed or self.core.state.plan
         assert proposed is not None
         for peer in peers:
-            self.submit(UnitsHeld(peer, tuple(sorted(proposed.holders().get(peer, ())))))
+            self.submit(UnitsHeld(peer, tuple(sorted(holders_of(proposed).get(peer, ())))))
 
     @property
     def route(self) -> tuple[str, ...]:
         serving = self.core.state.serving()
-        return serving.route if serving is not None else ()
+        return route_of(serving) if serving is not None else ()
 
 
 def test_a_plan_takes_over_when_every_primary_holds_its_units() -> None:
@@ -226,7 +228,7 @@ def test_a_later_peer_becomes_a_standby_and_takes_over_without_loading() -> None
     assert plan_now is not None
     assert plan_now.stages[0].standbys
     version = plan_now.version
-    primary = plan_now.route[0]
+    primary = route_of(plan_now)[0]
     mesh.submit(MemberLeaving(primary))
     assert mesh.route == tuple({"b", "c"} - {primary})
     assert mesh.core.state.last_version > version
@@ -303,7 +305,7 @@ def test_whatever_happens_followers_agree_and_versions_only_rise(seed: int) -> N
         mesh.replan()
         serving = mesh.core.state.serving()
         if serving is not None:
-            assert all(mesh.core.state.members[peer].status == "measured" for peer in serving.route)
+            assert all(mesh.core.state.members[peer].status == "measured" for peer in route_of(serving))
         versions.append(mesh.core.state.last_version)
     assert versions == sorted(versions)
 

@@ -7,7 +7,7 @@
 
 import type { Roll } from './check_policy';
 import { type MeshState, serving } from '../state/mesh_state';
-import type { PlanRecord } from '../state/plan_record';
+import type { PlanRecord } from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
 import { ANY, choose, holders, type Route } from '../session/routes';
 import { type Sampling, samplingOf } from '../session/sampling';

@@ -11,8 +11,14 @@ import { BadCommand } from '../errors';
 import { heldPlan, type Held, planOf } from './held_plan';
 import { apply, isAway, type MeshState, readyFor, serving } from '../state/mesh_state';
 import type { Command } from '../state/member_commands';
-import { type PlanRecord, type PlanStage, holdersOf, routeOf } from '../state/plan_record';
-import type { LinkFacts, MemberMeasured, UnitsHeld } from '../state/generated/commands';
+import { holdersOf, routeOf } from '../state/plan_record';
+import type {
+  LinkFacts,
+  MemberMeasured,
+  PlanRecord,
+  PlanStage,
+  UnitsHeld,
+} from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
 import {
   type Beside,

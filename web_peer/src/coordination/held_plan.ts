@@ -8,8 +8,8 @@
 
 import { unlike } from '../planner/arithmetic_class';
 import { doubtful, hazardOf, shared } from './independent_copies';
-import type { LinkFacts, Profile } from '../state/generated/commands';
-import type { PlanStage, Run } from '../state/plan_record';
+import type { LinkFacts, PlanStage, Profile } from '../state/generated/commands';
+import type { Run } from '../state/plan_record';
 import { byBytes } from '../wire/utf8_order';
 import { type PlanRequest, stageBytes, type Unnumbered } from './plan_request';
 

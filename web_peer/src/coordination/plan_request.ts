@@ -4,10 +4,16 @@
  */
 
 import { BadCommand } from '../errors';
-import { type ChoiceRecord, MAX_CHOICES } from '../state/plan_alternatives';
-import type { PlanRecord, PlanStage, Run } from '../state/plan_record';
+import type { Run } from '../state/plan_record';
 import type { Architecture, Manifest, ManifestUnit, UnitKind } from '../planner/manifest';
-import type { Member, Profile } from '../state/generated/commands';
+import {
+  type ChoiceRecord,
+  MAX_CHOICES,
+  type Member,
+  type PlanRecord,
+  type PlanStage,
+  type Profile,
+} from '../state/generated/commands';
 import type { MeshState } from '../state/mesh_state';
 import { byBytes } from '../wire/utf8_order';
 import { domainsOf, UNKNOWN } from '../state/failure_domains';

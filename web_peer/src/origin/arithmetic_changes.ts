@@ -4,8 +4,7 @@
  */
 
 import { isCrossed, shownClass } from '../planner/arithmetic_class';
-import type { Member } from '../state/generated/commands';
-import type { PlanRecord } from '../state/plan_record';
+import type { Member, PlanRecord } from '../state/generated/commands';
 
 const MOST = 8; // of one answer that are told
 

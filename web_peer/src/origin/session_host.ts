@@ -12,7 +12,7 @@ import type { Broken, Emit, Ended, OriginEffect } from '../session/effects';
 import type { Feed, Here, Open, Refuse, SessionId, Step, Token } from '../wire/generated/frames';
 import { HandedBack } from '../session/returned_states';
 import { isAway, serving } from '../state/mesh_state';
-import type { PlanRecord } from '../state/plan_record';
+import type { PlanRecord } from '../state/generated/commands';
 import type { Ends } from '../session/pinned_ends';
 import { choose, placed, type Route } from '../session/routes';
 import type { OriginSession, Without } from '../session/origin';

@@ -9,7 +9,8 @@ import type { SessionId } from '../wire/generated/frames';
 import { type Body, whole } from '../wire/json_codec';
 import { type Architecture, kernelHeadSize, type Manifest } from '../planner/manifest';
 import type { MeshState } from '../state/mesh_state';
-import type { PlanRecord, Run } from '../state/plan_record';
+import type { PlanRecord } from '../state/generated/commands';
+import type { Run } from '../state/plan_record';
 import { sumOf } from './position_spans';
 import type { KvCopyRequest } from '../wire/generated/requests';
 

@@ -3,7 +3,7 @@
  * peer/session/routes.py). Pure.
  */
 
-import type { PlanRecord, PlanStage } from '../state/plan_record';
+import type { PlanRecord, PlanStage } from '../state/generated/commands';
 import { isAway, type MeshState } from '../state/mesh_state';
 
 /** Candidates, the primary first, into the order of preference. */

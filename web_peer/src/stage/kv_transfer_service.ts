@@ -20,7 +20,7 @@ import {
   wishOf,
 } from '../session/kv_transfer_rules';
 import type { Manifest } from '../planner/manifest';
-import type { PlanRecord } from '../state/plan_record';
+import type { PlanRecord } from '../state/generated/commands';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';
 import type { StageHost } from './stage_host';

@@ -5,7 +5,8 @@
 
 import { CannotServe, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
 import type { FetchProgress } from '../model/fetcher';
-import { type PlanRecord, type Run, runKey } from '../state/plan_record';
+import type { PlanRecord } from '../state/generated/commands';
+import { type Run, runKey } from '../state/plan_record';
 import { serving } from '../state/mesh_state';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';

@@ -16,7 +16,6 @@ import { accountFairly, type Fairness, fairnessCodec, OPEN_TO_ALL, settle } from
 import { EMPTY_LEDGER, type Ledger, ledgerCodec } from './work_ledger';
 import { govern, NOBODY } from './roles';
 import { type Offers, offering, offersCodec, without } from './offers';
-import { type PlanRecord, planCodec } from './plan_record';
 import { begun, boundedSkippedCodec, ended, NOTHING_SKIPPED, seen, skip } from './upkeep';
 import { STANDARD } from './protection';
 import {
@@ -32,6 +31,7 @@ import {
   type MemberStatus,
   type ModelChosen,
   type People,
+  type PlanRecord,
   type PlanWished,
   type Protection,
   type Skipped,
@@ -48,6 +48,7 @@ import {
   linkFactsCodec,
   memberCodec,
   peopleCodec,
+  planRecordCodec,
   protectionCodec,
   standbyCodec,
   transactionCodec,
@@ -326,8 +327,8 @@ const snapshot = record<MeshState>(
     model: maybe(bareModelChosenCodec),
     members: table(memberCodec),
     links: list(linkFactsCodec, MAX_LINKS),
-    plan: maybe(planCodec),
-    proposed: maybe(planCodec),
+    plan: maybe(planRecordCodec),
+    proposed: maybe(planRecordCodec),
     lastVersion: uint,
     refused: text,
     protection: protectionCodec,

@@ -14,8 +14,7 @@ import {
   tokensWanted,
 } from '../../src/audit/canary_policy';
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
-import type { Member } from '../../src/state/generated/commands';
-import type { PlanRecord } from '../../src/state/plan_record';
+import type { Member, PlanRecord } from '../../src/state/generated/commands';
 import { vectors } from '../vectors';
 
 interface Op {

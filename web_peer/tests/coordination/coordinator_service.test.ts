@@ -6,7 +6,7 @@ import { Coordinating, type Log, type Surroundings } from '../../src/coordinatio
 import { Coordinator } from '../../src/coordination/coordinator';
 import { type Command, decodeCommand } from '../../src/state/member_commands';
 import { EMPTY_STATE } from '../../src/state/mesh_state';
-import type { PlanRecord } from '../../src/state/plan_record';
+import type { PlanRecord } from '../../src/state/generated/commands';
 import type { Planned, PlannerUnit, PlanRequest } from '../../src/coordination/plan_request';
 
 vi.stubGlobal('reportError', (error: unknown) => {

@@ -17,7 +17,8 @@ import {
 } from '../../src/session/kv_transfer_rules';
 import type { Architecture } from '../../src/planner/manifest';
 import { EMPTY_STATE } from '../../src/state/mesh_state';
-import type { PlanRecord, Run } from '../../src/state/plan_record';
+import type { PlanRecord } from '../../src/state/generated/commands';
+import type { Run } from '../../src/state/plan_record';
 import type { CacheWork } from '../../src/runtime/kv_transfer';
 import type { CacheRead } from '../../src/runtime/worker_messages';
 import { vectors } from '../vectors';

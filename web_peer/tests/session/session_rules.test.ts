@@ -10,7 +10,7 @@ import { samplingOf } from '../../src/session/sampling';
 import { FOR_GOOD, Late, Over, Seat } from '../../src/session/seat';
 import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
 import { decodeCommand } from '../../src/state/member_commands';
-import type { PlanRecord } from '../../src/state/plan_record';
+import type { PlanRecord } from '../../src/state/generated/commands';
 import type { Open } from '../../src/wire/generated/frames';
 import { tensorOf } from '../../src/wire/tensors';
 import { camel, vectors } from '../vectors';

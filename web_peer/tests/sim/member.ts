@@ -12,7 +12,8 @@ import type {
 } from '../../src/session/effects';
 import type { Frame, SessionId } from '../../src/wire/generated/frames';
 import { EMPTY_STATE, isAway, type MeshState } from '../../src/state/mesh_state';
-import { type PlanRecord, type Run, runKey } from '../../src/state/plan_record';
+import type { PlanRecord } from '../../src/state/generated/commands';
+import { type Run, runKey } from '../../src/state/plan_record';
 import type { Loaded, PlanStages } from '../../src/session/open_checks';
 import { StageCore } from '../../src/session/stage';
 import { ANY, choose, type Route } from '../../src/session/routes';

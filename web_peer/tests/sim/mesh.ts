@@ -5,16 +5,9 @@
  * first. Every peer hears of each state in order, each at its own time.
  */
 
-import {
-  type PlanRecord,
-  type PlanStage,
-  type Run,
-  holdersOf,
-  routeOf,
-  runKey,
-} from '../../src/state/plan_record';
+import { type Run, holdersOf, routeOf, runKey } from '../../src/state/plan_record';
 import { EMPTY_STATE, type MeshState, readyFor, serving } from '../../src/state/mesh_state';
-import type { Member as Listed } from '../../src/state/generated/commands';
+import type { Member as Listed, PlanRecord, PlanStage } from '../../src/state/generated/commands';
 import type { Member } from './member';
 import type { Network } from './network';
 import type { Chance } from './random';

@@ -1,7 +1,7 @@
 /* Decides, from a seed alone, what one simulated run is made of: the mesh, who asks what, and what goes wrong when. */
 
 import type { SessionId } from '../../src/wire/generated/frames';
-import type { PlanRecord, PlanStage } from '../../src/state/plan_record';
+import type { PlanRecord, PlanStage } from '../../src/state/generated/commands';
 import { GREEDY, type Sampling, samplingOf } from '../../src/session/sampling';
 import { Chance } from './random';
 import { UNITS, VOCAB } from './toy';

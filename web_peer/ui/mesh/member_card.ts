@@ -6,9 +6,8 @@
  */
 
 import { nameOf } from '../../src/state/display_names';
-import type { Member as StateMember } from '../../src/state/generated/commands';
+import type { Member as StateMember, PlanRecord } from '../../src/state/generated/commands';
 import type { MeshState } from '../../src/state/mesh_state';
-import type { PlanRecord } from '../../src/state/plan_record';
 import type { Report } from './reports';
 import type { Fact, Standby } from '../app/view';
 import { bytesText, countText, delayText, rateText, runText } from '../kit/formatting';

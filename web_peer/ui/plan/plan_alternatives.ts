@@ -8,7 +8,7 @@
 import type { ChoiceView } from '../app/view';
 import { type Held, heldPlan, planOf } from '../../src/coordination/held_plan';
 import type { MeshState } from '../../src/state/mesh_state';
-import type { PlanRecord } from '../../src/state/plan_record';
+import type { PlanRecord } from '../../src/state/generated/commands';
 import { planRequest, type PlannerUnit, type PlanRequest } from '../../src/coordination/plan_request';
 import { runText } from '../kit/formatting';
 

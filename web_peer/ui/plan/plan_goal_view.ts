@@ -3,11 +3,10 @@
  * (twin of peer/coordination/planner_goal.py, and of `shoal wish`). Pure.
  */
 
-import type { Group, Goal, PlanStrategy, PlanWished } from '../../src/state/generated/commands';
+import type { Goal, Group, PlanRecord, PlanStrategy, PlanWished } from '../../src/state/generated/commands';
 import { names as namesIn } from '../../src/state/display_names';
 import { checkWish } from '../../src/state/plan_goal';
 import { type MeshState, serving } from '../../src/state/mesh_state';
-import type { PlanRecord } from '../../src/state/plan_record';
 import type { WishView } from '../app/view';
 import { readable } from '../mesh/members_view';
 import { runText } from '../kit/formatting';

@@ -7,8 +7,8 @@
 import { computeNs, heldPlan, hopNs } from '../../src/coordination/held_plan';
 import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import { type MeshState, isAway, serving } from '../../src/state/mesh_state';
-import type { PlanRecord, Run as StateRun } from '../../src/state/plan_record';
-import type { Profile } from '../../src/state/generated/commands';
+import type { Run as StateRun } from '../../src/state/plan_record';
+import type { PlanRecord, Profile } from '../../src/state/generated/commands';
 import {
   planRequest,
   type PlannerUnit,

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from peer.state.generated.commands import PlanRecord, PlanStage
 from peer.state.mesh_state import MeshState
-from peer.state.plan_record import PlanRecord, PlanStage
 from peer.validation.runs.slowdown_runner import Throttle, Watch
 from peer.validation.scenarios.figures import Judged
 from peer.validation.scenarios.slowdowns import (

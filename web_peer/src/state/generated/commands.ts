@@ -22,7 +22,6 @@ import {
   type Span,
 } from '../../wire/json_codec';
 import { type Surroundings, surroundingsCodec, UNKNOWN } from '../failure_domains';
-import { type PlanRecord, planCodec } from '../plan_record';
 
 export const MAX_LINKS = 65536; // of a snapshot: between any two of 256 members
 export const MAX_INVITES = 1024;
@@ -46,6 +45,7 @@ export const MAX_ADDRESSES = 16;
 export const MAX_KEPT = 64; // commands of a newer version
 export const MAX_KEPT_BYTES = 65536; // of all of them
 export const MAX_COMPONENTS = 64;
+export const MAX_CHOICES = 16; // that a plan is shown among
 export const MAX_MODELS = 16; // offered beside the one that the mesh was begun for
 export const MAX_RUN_STAGES = 256; // of an offered model: as many as an entry of the log holds with their standbys
 export const MAX_RUN_STANDBYS = 8; // of one stage of an offered model
@@ -201,6 +201,40 @@ export interface Quarantine {
   readonly by: readonly string[];
   readonly lostMilli: number;
   readonly sessions: readonly string[];
+}
+
+/** A plan that was looked at; `tokenUs` 0: it cannot run, and has no figures. */
+export interface ChoiceRecord {
+  readonly name: string; // "PEER FIRST-STOP > PEER FIRST-STOP", or words
+  readonly tokenUs: number; // of one answer
+  readonly prefillUs: number; // of one token of a prompt
+  readonly rateMilli: number; // thousandths of tokens per second, all promised sessions together
+  readonly memoryBytes: number; // on the peer that it fills most
+  readonly chosen: boolean;
+  readonly best: boolean; // none beats it in both time and rate
+  readonly knee: boolean;
+  readonly whyNot: string; // in numbers, for people
+}
+
+/** Units [first, stop) on `primary`; `standbys` hold them too. */
+export interface PlanStage {
+  readonly first: number;
+  readonly stop: number;
+  readonly primary: string;
+  readonly standbys: readonly string[];
+  readonly weightBytes: number;
+  readonly kvBytes: number;
+  readonly overheadBytes: number;
+}
+
+/** A plan numbered by a version that only rises. */
+export interface PlanRecord {
+  readonly version: number;
+  readonly stages: readonly PlanStage[];
+  readonly predictedTokenUs: number;
+  readonly predictedRateMilli: number; // thousandths of tokens per second, all promised sessions together
+  readonly why: readonly string[];
+  readonly choices: readonly ChoiceRecord[]; // this plan among others, as it was chosen; for people only
 }
 
 /** Runs of units that a peer can take over at once, for the plan of this version. */
@@ -898,6 +932,40 @@ export const quarantineCodec = record<Quarantine>(
     lostMilli: uint,
     sessions: list(sessionPattern, MAX_SERVED),
   });
+export const choiceRecordCodec = record<ChoiceRecord>(
+  'ChoiceRecord',
+  {
+    name: text,
+    tokenUs: uint,
+    prefillUs: uint,
+    rateMilli: uint,
+    memoryBytes: uint,
+    chosen: flag,
+    best: flag,
+    knee: flag,
+    whyNot: text,
+  });
+export const planStageCodec = record<PlanStage>(
+  'PlanStage',
+  {
+    first: uint,
+    stop: uint,
+    primary: text,
+    standbys: list(text),
+    weightBytes: uint,
+    kvBytes: uint,
+    overheadBytes: uint,
+  });
+export const planRecordCodec = record<PlanRecord>(
+  'PlanRecord',
+  {
+    version: uint,
+    stages: list(planStageCodec),
+    predictedTokenUs: uint,
+    predictedRateMilli: uint,
+    why: list(text),
+    choices: list(choiceRecordCodec, MAX_CHOICES),
+  }, { since: { choices: [] } });
 export const standbyCodec = record<Standby>(
   'Standby',
   {
@@ -996,7 +1064,7 @@ export const memberMeasuredCodec = record<MemberMeasured>(
 export const planProposedCodec = record<PlanProposed>(
   'PlanProposed',
   {
-    plan: planCodec,
+    plan: planRecordCodec,
   }, { kind: 'PlanProposed' });
 export const unitsHeldCodec = record<UnitsHeld>(
   'UnitsHeld',

@@ -4,8 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { Config } from '../../../src/consensus/records';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
-import type { Member as StateMember } from '../../../src/state/generated/commands';
-import type { PlanRecord } from '../../../src/state/plan_record';
+import type { Member as StateMember, PlanRecord } from '../../../src/state/generated/commands';
 import { choicesOf, keptPledge, pledgeRange } from '../../../ui/conversation/saved_choices';
 import { meshView, readable, type Seen } from '../../../ui/mesh/members_view';
 import { arcPath, boxesOf, hopsOf, memberText, overlap, pictureOf } from '../../../ui/mesh/mesh_geometry';

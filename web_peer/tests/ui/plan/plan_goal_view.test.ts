@@ -8,12 +8,12 @@ import { BadCommand, NotLeader } from '../../../src/errors';
 import type { Command } from '../../../src/state/member_commands';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
 import {
-  barePlanWishedCodec,
   type Group,
   type ModelChosen,
+  type PlanRecord,
   type PlanWished,
+  barePlanWishedCodec,
 } from '../../../src/state/generated/commands';
-import type { PlanRecord } from '../../../src/state/plan_record';
 import { checkWish } from '../../../src/state/plan_goal';
 import type { WishView } from '../../../ui/app/view';
 import {

@@ -2,9 +2,8 @@
 
 import { describe, expect, it } from 'vitest';
 
-import type { ChoiceRecord } from '../../../src/state/plan_alternatives';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
-import type { Member, Profile } from '../../../src/state/generated/commands';
+import type { ChoiceRecord, Member, Profile } from '../../../src/state/generated/commands';
 import type { Run } from '../../../src/state/plan_record';
 import type { PlannerUnit } from '../../../src/coordination/plan_request';
 import type { PlanView } from '../../../ui/app/view';
