@@ -24,7 +24,10 @@ from typing import Final, NoReturn
 ROOT: Final = Path(__file__).parents[1]
 APART: Final = ("tests/browsers", "tests/e2e")  # the folders that are lanes of their own
 COMPUTING: Final = ("tests", *(f"--ignore={folder}" for folder in APART))
-COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long as the other meshes together
+COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long as half of the other meshes
+OTHERS_THAN_COMMANDS: Final = tuple(
+    f"--ignore-glob=*/test_{first}*" for first in ("[abd-r]", "c[!l]", "cl[!i]")
+)
 LONG: Final = "tests/peer/runtime/test_stage_runtime_real_model.py"  # every format and half of the real model
 ENDS_WITHIN_S: Final = 30.0
 INTERRUPTED: Final = 130
@@ -47,8 +50,8 @@ RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
     "test": (
         Lane("browsers a-p", 0, ("tests/browsers", "--ignore-glob=*/test_[q-z]*")),
         Lane("browsers q-z", 0, ("tests/browsers", "--ignore-glob=*/test_[a-p]*")),
-        Lane("meshes", 0, ("tests/e2e", f"--ignore={COMMANDS}")),
-        Lane("commands", 0, (COMMANDS,)),
+        Lane("meshes a-r", 0, ("tests/e2e", f"--ignore={COMMANDS}", "--ignore-glob=*/test_[s-z]*")),
+        Lane("commands and meshes s-z", 0, ("tests/e2e", *OTHERS_THAN_COMMANDS)),
         Lane("computing", 5, COMPUTING, ()),
     ),
     "quick": (
