@@ -180,6 +180,13 @@ class FlowStages:
         kept.items[item].begun.discard(span)
         return self._fail(run, kept, item, text)
 
+    def unable(self, run: bytes, epoch: int, item: int, text: str) -> list[FlowEffect]:
+        """There is no room for a value of an item while it comes."""
+        kept = self._runs.get(run)
+        if kept is None or kept.epoch != epoch or item < kept.below:
+            return []
+        return self._fail(run, kept, item, text)
+
     def close(self, sender: str, run: bytes) -> list[FlowEffect]:
         """The origin is done with the run."""
         kept = self._runs.get(run)

@@ -35,6 +35,8 @@ STALL_S: Final = (
     30.0  # without an item that ends: stages are opened again, which sends again what may be lost
 )
 MOST_STALL_S: Final = 900.0  # each time twice as long, since a value may take long over a slow link
+GIVE_UP_S: Final = 3600.0  # without an item that ends: the run is over
+REFUSED_S: Final = 120.0  # since a peer did not open its stages first: a placement may be on its way to it
 FORGIVEN_S: Final = 5.0  # after this long without stages, peers that were lost are tried again
 CLOSE_WITHIN_S: Final = 2.0
 
@@ -103,6 +105,7 @@ class RunLane:
         self._changed = asyncio.Event()
         self._ended = 0  # items, to see whether any ends
         self._keeping: asyncio.Task[None] | None = None
+        self._asked: set[str] = set()  # all peers that were to open stages
         self._ends: list[Callable[[], None]] = []
         self.broken: PeerError | None = None  # why nothing runs here any more
         self.reroutes = 0
@@ -166,7 +169,7 @@ class RunLane:
             with suppress(PeerError, TimeoutError):
                 await self._links.call(peer, RUN_CLOSE, said, CLOSE_WITHIN_S)
 
-        await asyncio.gather(*(tell(peer) for peer in core.route.peers))
+        await asyncio.gather(*(tell(peer) for peer in sorted(self._asked)))  # of routes before, too
 
     # --- RunListener
 
@@ -259,8 +262,11 @@ class RunLane:
 
     async def _open_stages(self, core: FlowOrigin) -> None:
         """Opens this epoch on all peers of a route that works, and lets the run go. Raises NoPlan, RunFailed."""
+        loop = asyncio.get_running_loop()
+        refused_at: float | None = None
         while True:
             route = core.route
+            self._asked.update(route.peers)
             said = RunOpenRequest(
                 core.run.hex(),
                 core.epoch,
@@ -286,32 +292,53 @@ class RunLane:
                     self._lost.add(peer)
                 elif not isinstance(error, MeshError):
                     raise error
+            refused_at = loop.time() if refused_at is None else refused_at
+            if loop.time() - refused_at > REFUSED_S:
+                peer, error = wrong[0]
+                raise RunFailed(f"peer {peer[:8]} does not open its stages of {self._offered.name}: {error}")
             await asyncio.sleep(AGAIN_S)  # a placement may be on its way to one of them
             core.reroute(await self._route())
 
     async def _keep(self) -> None:
-        """Leads the run around lost peers, and opens its stages again when nothing ends for long."""
+        """Leads the run until it is closed. What waits ends when that is not possible any more, whatever the reason."""
+        try:
+            await self._lead()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            self._break(RunFailed("the run was broken off"))
+        except TimeoutError:
+            self._break(RunFailed("its peers did not answer in time"))
+        except PeerError as error:
+            self._break(error)
+        except Exception as error:  # a defect
+            log.exception("a run broke off")
+            self._break(RunFailed(f"this peer failed: {type(error).__name__}"))
+
+    async def _lead(self) -> None:
+        """Leads the run around lost peers, and opens its stages again when nothing ends for long. Raises PeerError or
+        TimeoutError where they are not to be had, or still nothing ends.
+        """
         core, loop = self._opened(), asyncio.get_running_loop()
         seen, since, patience_s = self._ended, loop.time(), STALL_S
+        ended_at = since
         while True:
             if self._stands(core.route):  # else somebody was lost while the stages were opened
                 self._changed.clear()
                 await self._woken(max(since + patience_s - loop.time(), AGAIN_S))
             if self._ended != seen or not core.under_way:
                 seen, since, patience_s = self._ended, loop.time(), STALL_S
+                ended_at = since
+            if loop.time() - ended_at >= GIVE_UP_S:
+                raise RunFailed(f"no item of {self._offered.name} has ended for {GIVE_UP_S:.0f} s")
             stalled = loop.time() - since >= patience_s
             if stalled:
                 since, patience_s = loop.time(), min(2 * patience_s, MOST_STALL_S)
-            try:
-                if stalled or not self._stands(core.route):
-                    self.reroutes += 1
-                    core.reroute(await self._route())
-                    await self._open_stages(core)
-            except (PeerError, TimeoutError) as error:
-                self._break(
-                    error if isinstance(error, PeerError) else RunFailed("its peers did not answer in time")
-                )
-                return
+            if stalled or not self._stands(core.route):
+                self.reroutes += 1
+                core.reroute(await self._route())
+                await self._open_stages(core)
 
     def _stands(self, route: FlowRoute) -> bool:
         """Whether no peer of the route was lost, and the model is still offered."""

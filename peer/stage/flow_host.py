@@ -157,6 +157,13 @@ class FlowHost:
             found = self._manifests[self._of_run[run]].values[value]
         return found
 
+    def unable(self, peer: str, run: bytes, epoch: int, item: int, text: str) -> None:
+        """Takes that a value cannot be had here: its item fails for whoever asks."""
+        listener = self._asked.get(run)
+        if listener is not None:
+            listener.failed(peer, epoch, item, text)
+        self.perform(self.core.unable(run, epoch, item, text))
+
     def came(self, peer: str, run: bytes, epoch: int, item: int, value: int, array: Array) -> None:
         """Takes a whole value, for stages here, for whoever asks here, or for both."""
         listener = self._asked.get(run)
@@ -219,6 +226,10 @@ class FlowHost:
             outputs = {places[name]: checked(array, values[places[name]]) for name, array in made.items()}
         except (PeerError, PlannerError) as error:
             self.perform(self.core.failed(step.run, step.item, (step.first, step.stop), str(error)))
+        except Exception as error:  # a defect, which must end neither the others nor without an answer
+            log.exception("a stage of a run was not computed")
+            text = f"the peer that computes it failed: {type(error).__name__}"
+            self.perform(self.core.failed(step.run, step.item, (step.first, step.stop), text))
         else:
             self.perform(self.core.computed(step.run, step.item, outputs))
 
@@ -273,6 +284,11 @@ class FlowHost:
             future = self._loaded[units] = asyncio.ensure_future(self._make(units))
         try:
             return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            if not future.cancelled() or _is_cancelled():
+                raise
+            # Who waits here is not cancelled with the load, and would else end without an answer.
+            raise CannotServe("no placement gives this peer these units any more") from None
         except (PeerError, PlannerError):
             if self._loaded.get(units) is future:
                 del self._loaded[units]  # the next one tries again
@@ -311,6 +327,8 @@ class FlowHost:
                         "units %d to %d of %s do not load: %s", units[1], units[2], units[0][:12], error
                     )
                     asyncio.get_running_loop().call_later(LOAD_AGAIN_S, self._changed.set)
+                except Exception:  # a defect, which must not end the following of placements for good
+                    log.exception("units %d to %d of %s do not load", units[1], units[2], units[0][:12])
 
     async def close(self) -> None:
         """Ends everything; no task or thread is left."""
@@ -321,3 +339,9 @@ class FlowHost:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.exchange.close()
         self._worker.shutdown(wait=False, cancel_futures=True)
+
+
+def _is_cancelled() -> bool:
+    """Whether the task that runs is cancelled itself, and not only what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -150,10 +150,9 @@ class PeerLinks:
 
     async def ask(self, peer: str, kind: RequestKind[T], said: T, timeout_s: float = CALL_TIMEOUT_S) -> Body:
         """Returns the answer of any peer, which is dialled first. Raises ConnectFailed, and as `call`."""
-        if peer == self.me:
-            return await self._requests.answer(peer, kind.method, kind.body(said))
-        await self.dialer.dial(peer)
-        return await self._calls.call(peer, kind.method, kind.body(said), timeout_s)
+        if peer != self.me:
+            await self.dialer.dial(peer)
+        return await self.call(peer, kind, said, timeout_s)
 
     def requested(self, peer: str, frame: Request) -> None:
         """Answers a request. Raises BadCommand when the other side asks too much at once."""

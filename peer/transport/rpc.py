@@ -103,6 +103,13 @@ class Calls:
             response = Response(frame.id, STATUS_ANEW, _short(str(error)), highest)
         except PeerError as error:
             response = Response(frame.id, STATUS_REFUSED, _short(str(error)), b"{}")
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # What it waited for was cancelled, not this answer: the caller must not wait for nothing.
+            log.warning("answering %s was cancelled", frame.method[:40])
+            response = Response(frame.id, STATUS_FAILED, "the other peer broke it off", b"{}")
         except Exception as error:
             log.exception("answering %s failed", frame.method[:40])
             response = Response(

@@ -30,6 +30,9 @@ class ValueTaker(Protocol):
     def wanted(self, peer: str, run: bytes, epoch: int, item: int, value: int) -> Value | None:
         """What the manifest says of it; None: it is not wanted here (any more)."""
 
+    def unable(self, peer: str, run: bytes, epoch: int, item: int, text: str) -> None:
+        """Takes that a value that is wanted is not taken, and why."""
+
     def came(self, peer: str, run: bytes, epoch: int, item: int, value: int, array: Array) -> None:
         """Takes a whole value."""
 
@@ -123,7 +126,8 @@ class ValueExchange:
         check_total(frame.total, frame.shape, value)
         open_now = sum(other[0] == key[0] for other in self._coming)
         if open_now >= MAX_OPEN or self._coming_bytes + frame.total > self._most_bytes:
-            log.info("a value of %d bytes from %s is not taken: no room", frame.total, key[0][:8])
+            text = f"this peer has no room for a value of {frame.total} bytes now: fewer items at once, or smaller ones"
+            self._taker.unable(*key[:4], text)
             return None
         coming = self._coming[key] = _Coming(value, tuple(frame.shape), frame.total, bytearray())
         self._coming_bytes += frame.total

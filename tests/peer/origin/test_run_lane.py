@@ -43,7 +43,8 @@ class World:
         self.opened: list[RunOpenRequest] = []
         self.begun_s: dict[int, float] = {}  # by epoch
         self.sent: list[SendValue] = []
-        self.refuse: dict[str, Exception] = {}
+        self.refuse: dict[str, BaseException] = {}
+        self.closed: list[str] = []
         self.gone: list[Callable[..., None]] = []
         self.changed: list[Callable[[], None]] = []
         self.exchange = self
@@ -66,7 +67,8 @@ class World:
             raise self.refuse[peer]
         return {}
 
-    async def call(self, *_: object) -> dict[str, Any]:
+    async def call(self, peer: str, *_: object) -> dict[str, Any]:
+        self.closed.append(peer)
         return {}
 
     def on_gone(self, listener: Callable[..., None]) -> Callable[[], None]:
@@ -126,6 +128,7 @@ async def test_a_lost_primary_gives_way_to_its_standby_and_the_item_is_sent_agai
     world.answer(lane)
     assert (await asking)[Y] == 7
     await lane.close()
+    assert world.closed == ["a", "b", "c"]  # "a" may be back, with what it kept
     assert world.gone == []
     assert world.changed == []
 
@@ -200,3 +203,51 @@ async def test_who_cannot_be_reached_is_passed_over_and_who_refuses_is_asked_aga
     await until(lambda: len(world.opened) >= 8)
     world.refuse = {}
     await opening
+
+
+async def test_a_peer_that_refuses_for_long_ends_the_run_with_its_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_lane, "REFUSED_S", 0.05)
+    world = World()
+    world.refuse["b"] = BadCommand("no placement gives this peer these units")
+    with pytest.raises(RunFailed, match="b does not open its stages of name: no placement"):
+        await world.lane().open()
+    world.refuse = {}
+    lane = world.lane()
+    await lane.open()
+    asking = asyncio.ensure_future(lane.run(x()))
+    world.refuse["b"] = ConnectionLost("gone")  # and nobody stands by for it
+    world.lose("b")
+    with pytest.raises(RunFailed, match="b does not open its stages"):
+        await asking
+    await lane.close()
+
+
+@pytest.mark.parametrize(
+    ("thrown", "words"),
+    [(asyncio.CancelledError(), "broken off"), (ZeroDivisionError(), "this peer failed: ZeroDivisionError")],
+)
+async def test_what_waits_ends_whatever_ends_the_leading_of_its_run(
+    thrown: BaseException, words: str
+) -> None:
+    world = World()
+    lane = world.lane()
+    await lane.open()
+    asking = asyncio.ensure_future(lane.run(x()))
+    world.refuse["b"] = thrown
+    world.lose("a")
+    with pytest.raises(RunFailed, match=words):
+        await asking
+    await lane.close()
+
+
+async def test_a_run_of_which_nothing_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_lane, "GIVE_UP_S", 0.3)
+    world = World()
+    lane = world.lane()
+    await lane.open()
+    with pytest.raises(RunFailed, match="no item of name has ended for"):
+        await lane.run(x())
+    assert 2 in world.begun_s
+    await lane.close()

@@ -11,7 +11,7 @@ import pytest
 
 from peer.dataflow.flow_stage import SendValue
 from peer.dataflow.value_codec import Array
-from peer.errors import BadCommand
+from peer.errors import BadCommand, CannotServe
 from peer.stage.flow_host import FlowHost
 from peer.state.generated.commands import RunStage
 from peer.wire.generated.frames import RunItemFailed, RunValue
@@ -114,4 +114,43 @@ async def test_items_of_several_origins_are_computed_in_turn() -> None:
     assert host._computing is not None
     await host._computing
     assert order == [0, 10, 1, 11, 2, 12]
+    await host.close()
+
+
+async def test_units_that_are_taken_away_while_they_load_are_refused_to_who_waits_for_them() -> None:
+    """It would else wait for an answer until its time is over."""
+    host, links = hosted({})
+    loading: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    host._loaded["a" * 64, 1, 2] = loading
+    opening = asyncio.ensure_future(links.handlers[RUN_OPEN]("asker", said("a" * 64)))
+    await asyncio.sleep(0)
+    host._view.state.offers.clear()
+    host._changed.set()
+    with pytest.raises(CannotServe, match="any more"):
+        await opening
+    assert loading.cancelled()
+    await host.close()
+
+
+async def test_a_defect_fails_its_item_and_those_after_it_go_on() -> None:
+    host, links = hosted({})
+
+    def run(inputs: dict[str, Array]) -> dict[str, Array]:
+        if int(inputs["b"]) == 0:
+            raise ZeroDivisionError
+        return {"c": np.array(7)}
+
+    host._loaded["a" * 64, 1, 2].result().run = run  # type: ignore[method-assign]
+    sent: list[int] = []
+    host.exchange.send = lambda effect, _: sent.append(effect.item)  # type: ignore[method-assign]
+    await links.handlers[RUN_OPEN]("asker", said("a" * 64))
+    place = next(place for place, value in enumerate(CHAIN.values) if value.name == "b")
+    for item in range(2):
+        host.value("before", RunValue(RUN, 1, item, place, (), 0, 8, item.to_bytes(8, "little")))
+    assert host._computing is not None
+    await host._computing
+    assert [(frame.item, frame.message) for frame in links.told] == [
+        (0, "the peer that computes it failed: ZeroDivisionError")
+    ]
+    assert sent == [1]
     await host.close()

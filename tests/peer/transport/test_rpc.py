@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from peer.errors import BeginAnew, MeshError, NotLeader, PeerError
 from peer.transport.rpc import Calls
 from peer.wire.generated.frames import Frame, Request, Response
 from peer.wire.json_codec import Body
+from tests.patience import WITHIN_S
 
 
 async def refusal(error: PeerError, body: bytes | None = None) -> MeshError:
@@ -40,6 +42,25 @@ async def test_a_refusal_names_who_leads_or_above_which_incarnation_a_life_begin
     assert isinstance(anew, BeginAnew)
     assert (str(anew), anew.above) == ("y", 7)
     assert type(await refusal(MeshError("z"))) is MeshError
+
+
+async def test_an_answer_that_is_broken_off_is_said_to_be() -> None:
+    """Its caller would else wait until its time is over."""
+
+    async def breaks_off(peer: str, method: str, said: Body) -> Body:
+        raise asyncio.CancelledError
+
+    def answered(peer: str, frame: Frame) -> None:
+        assert isinstance(frame, Response)
+        asking.responded("b", frame)
+
+    def asked(peer: str, frame: Frame) -> None:
+        assert isinstance(frame, Request)
+        answering.requested("a", frame)
+
+    asking, answering = Calls(asked, breaks_off), Calls(answered, breaks_off)
+    with pytest.raises(MeshError, match="broke it off"):
+        await asking.call("b", "join", {}, WITHIN_S)
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,14 @@ class Taker:
 
     def __init__(self) -> None:
         self.found: list[tuple[str, int, int, Array]] = []
+        self.without: list[int] = []  # items that a value of was not taken
 
     def wanted(self, peer: str, run: bytes, epoch: int, item: int, value: int) -> Value | None:
         return None if value == 9 else WANTED
+
+    def unable(self, peer: str, run: bytes, epoch: int, item: int, text: str) -> None:
+        assert "no room" in text
+        self.without.append(item)
 
     def came(self, peer: str, run: bytes, epoch: int, item: int, value: int, array: Array) -> None:
         self.found.append((peer, item, value, array))
@@ -137,7 +142,7 @@ def test_parts_that_no_peer_sends_are_refused(frames: list[RunValue], error: typ
     assert taker.found == []
 
 
-def test_what_is_not_wanted_or_has_no_room_is_passed_over() -> None:
+def test_what_is_not_wanted_is_passed_over_and_no_room_is_said() -> None:
     receiver, _, taker = exchange(most_bytes=16 * (MAX_OPEN + 10))
     receiver.frame("other", part(value=9))
     receiver.frame("other", part(offset=8, body=b"\0" * 8))  # its beginning was before this peer knew
@@ -146,6 +151,7 @@ def test_what_is_not_wanted_or_has_no_room_is_passed_over() -> None:
     for item in range(MAX_OPEN + 5):
         receiver.frame("other", part(item=item, offset=8, body=b"\0" * 8))
     assert len(taker.found) == MAX_OPEN
+    assert taker.without == list(range(MAX_OPEN, MAX_OPEN + 5))
     receiver.frame("third", part(shape=(8, 4), total=128, body=b"\0" * 8))
     receiver.frame("third", part(item=1, shape=(MAX_OPEN + 9, 4), total=16 * (MAX_OPEN + 9), body=b"\0" * 8))
     receiver.gone("third")

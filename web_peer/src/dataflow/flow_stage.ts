@@ -181,6 +181,13 @@ export class FlowStages {
     return this.fail(run, kept, item, text);
   }
 
+  /** There is no room for a value of an item while it comes. */
+  unable(run: string, epoch: number, item: number, text: string): FlowEffect[] {
+    const kept = this.runs.get(run);
+    if (kept === undefined || kept.epoch !== epoch || item < kept.below) return [];
+    return this.fail(run, kept, item, text);
+  }
+
   /** The origin is done with the run. */
   close(sender: string, run: string): FlowEffect[] {
     const kept = this.runs.get(run);

@@ -133,6 +133,11 @@ export class FlowHost {
     return this.ofRun.get(run)?.manifest.values[value] ?? null;
   }
 
+  /** Takes that a value cannot be had here: its item fails for whoever asks. */
+  unable(run: string, epoch: number, item: number, text: string): void {
+    this.perform(this.core.unable(run, epoch, item, text));
+  }
+
   /** Takes a whole value. */
   came(peer: string, run: string, epoch: number, item: number, value: number, array: ValueArray): void {
     this.perform(this.core.value(peer, run, epoch, item, value, array));

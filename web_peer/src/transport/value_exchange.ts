@@ -19,6 +19,8 @@ const MAX_OPEN = 64; // values of one peer that have begun to come; an honest on
 export interface ValueTaker {
   /** What the manifest says of it; null: it is not wanted here (any more). */
   wanted(peer: string, run: string, epoch: number, item: number, value: number): Value | null;
+  /** Takes that a value that is wanted is not taken, and why. */
+  unable(run: string, epoch: number, item: number, text: string): void;
   /** Takes a whole value. */
   came(peer: string, run: string, epoch: number, item: number, value: number, array: ValueArray): void;
 }
@@ -130,7 +132,11 @@ export class ValueExchange {
     checkShape(shape, value);
     checkTotal(total, shape, value);
     const open = [...this.coming.values()].filter((other) => other.peer === peer).length;
-    if (open >= MAX_OPEN || this.comingBytes + total > this.mostBytes) return undefined; // no room
+    if (open >= MAX_OPEN || this.comingBytes + total > this.mostBytes) {
+      const text = `this peer has no room for a value of ${total} bytes now: fewer items at once, or smaller ones`;
+      this.taker.unable(run, epoch, item, text);
+      return undefined;
+    }
     const made = { peer, run, value, shape, total, data: new Uint8Array(), here: 0 };
     this.coming.set(key, made);
     this.comingBytes += total;

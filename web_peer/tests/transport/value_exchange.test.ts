@@ -17,6 +17,7 @@ const MOST_BYTES = 1 << 20;
 /** "me", who wants everything but value 9; what is sent is encoded and decoded. */
 class Side {
   readonly found: { peer: string; item: number; array: ValueArray }[] = [];
+  readonly without: number[] = []; // items that a value of was not taken
   readonly sent: RunValue[] = [];
   reach = true;
   readonly exchange: ValueExchange;
@@ -34,6 +35,7 @@ class Side {
     };
     const taker = {
       wanted: (...[, , , , value]: [string, string, number, number, number]) => (value === 9 ? null : WANTED),
+      unable: (...[, , item]: [string, number, number, string]) => void this.without.push(item),
       came: (peer: string, _run: string, _epoch: number, item: number, _value: number, array: ValueArray) =>
         void this.found.push({ peer, item, array }),
     };
@@ -124,12 +126,13 @@ describe('parts that no peer sends', () => {
     expect(side.found).toEqual([]);
   });
 
-  it('take no more room than there is', () => {
+  it('take no more room than there is, and their items fail', () => {
     const side = new Side(40);
     for (const item of [0, 1, 2]) side.exchange.frame('other', part({ item, body: new Uint8Array(4) }));
     for (const item of [0, 1, 2])
       side.exchange.frame('other', part({ item, offset: 4, body: new Uint8Array(12) }));
     expect(side.found.map(({ item }) => item)).toEqual([0, 1]);
+    expect(side.without).toEqual([2]);
     side.exchange.frame('other', part({ item: 3 })); // there is room again
     expect(side.found.map(({ item }) => item)).toEqual([0, 1, 3]);
   });
