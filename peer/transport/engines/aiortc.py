@@ -1,5 +1,7 @@
 """Decides how the two channels run over aiortc, the engine that is always there."""
 
+from typing import cast
+
 from aiortc import (
     InvalidStateError,
     RTCConfiguration,
@@ -16,7 +18,7 @@ from peer.limits import LOW_WATER_BYTES
 from peer.state.failure_domains import End
 from peer.transport.connection import EngineEvents
 from peer.transport.engines.aiortc_ice import BoundConnection
-from peer.transport.engines.aiortc_tuned import tune
+from peer.transport.engines.aiortc_tuned import TunedSctp, has_local_line, tune, with_local_line
 from peer.transport.engines.settings import EngineSettings, check_bind
 from peer.wire.generated.frames import Channel
 
@@ -38,6 +40,7 @@ class AiortcEngine:
         self._channels: dict[Channel, RTCDataChannel] = {}
         self._events: EngineEvents
         self._closing = False
+        self._takes_local = False  # larger packets within this machine, as the other side says
         self._pc.on("connectionstatechange", self._state_changed)
 
     def attach(self, events: EngineEvents) -> None:
@@ -48,14 +51,14 @@ class AiortcEngine:
         """Begins, and gives the offer (SDP)."""
         self._make_channels()
         await self._pc.setLocalDescription(await self._pc.createOffer())
-        return str(self._pc.localDescription.sdp)
+        return self._description()
 
     async def accept(self, offer: str) -> str:
         """Takes the offer (SDP) of the other side, and gives the answer."""
         await self._describe(offer, "offer")
         self._make_channels()
         await self._pc.setLocalDescription(await self._pc.createAnswer())
-        return str(self._pc.localDescription.sdp)
+        return self._description()
 
     async def set_answer(self, answer: str) -> None:
         """Takes the answer (SDP) of the other side."""
@@ -103,6 +106,13 @@ class AiortcEngine:
             await self._pc.setRemoteDescription(RTCSessionDescription(sdp=sdp, type=kind))
         except Exception as error:
             raise SignalingFault(f"expected an SDP {kind}, got one that aiortc refuses: {error}") from error
+        self._takes_local = has_local_line(sdp)
+        if isinstance(self._pc.sctp, TunedSctp):
+            self._pc.sctp.takes_local = self._takes_local
+
+    def _description(self) -> str:
+        sdp = str(self._pc.localDescription.sdp)
+        return with_local_line(sdp) if isinstance(self._pc.sctp, TunedSctp) else sdp
 
     def _make_channels(self) -> None:
         for channel in Channel:
@@ -117,7 +127,8 @@ class AiortcEngine:
         ice = self._pc.sctp.transport.transport._connection
         ice.__class__ = BoundConnection
         ice.bind = self._bind
-        tune(self._pc.sctp, self._gone)
+        if tune(self._pc.sctp, self._gone):
+            cast(TunedSctp, self._pc.sctp).takes_local = self._takes_local
 
     def _channel_open(self) -> None:
         if all(c.readyState == "open" for c in self._channels.values()):

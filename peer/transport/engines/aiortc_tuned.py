@@ -8,7 +8,10 @@ those steps by others that RFC 9260 allows as well:
 - every fourth packet is acknowledged, or fewer after SACK_DELAY_S (section 6.2 allows 200 ms), gaps at once, and an
   acknowledgement rides in a packet with data that has room for it (section 6.10);
 - the window starts at ten packets, as in Chrome's dcSCTP and in TCP (RFC 6928), and a burst may have sixteen: a hidden
-  state of 8 KB, and once the window has grown one of 16 KB, crosses a slow link in one round trip instead of three.
+  state of 8 KB, and once the window has grown one of 16 KB, crosses a slow link in one round trip instead of three;
+- between two peers of one machine a packet has up to 9000 bytes, since what a packet costs hardly depends on its size
+  (docs/protocol.md, Connections and channels): both sides say in their SDP that they take such, the path is within the
+  machine, and the other side has acknowledged something, so that it takes packets as described here.
 
 They reach into aiortc and aioice, so tune() first checks that everything it touches is there, and otherwise leaves the
 connection as aiortc made it. A test checks that with the installed versions nothing is missing.
@@ -18,6 +21,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Coroutine, Generator
+from ipaddress import ip_address
 from struct import pack
 from types import coroutine
 from typing import Any, Final, cast
@@ -38,8 +42,17 @@ SACK_DELAY_S: Final = (
 )
 WINDOW_PACKETS: Final = 10
 BURST_PACKETS: Final = 16  # a float32 hidden state of 4096
+LOCAL_PACKET_BYTES: Final = 9000  # with DTLS below 9216, the most that macOS sends in a datagram
+LOCAL_WINDOW_PACKETS: Final = 10  # on their way within a machine: a socket's buffer of 208 KiB holds them
+LOCAL_LINE: Final = f"a=x-shoal-local-packet:{LOCAL_PACKET_BYTES}"  # in an SDP
 _SACK_BYTES: Final = 16  # without gaps
+_LOCAL_DATA_BYTES: Final = (
+    LOCAL_PACKET_BYTES
+    - rtcsctptransport.SCTP_COMMON_HEADER_LENGTH
+    - rtcsctptransport.SCTP_DATA_CHUNK_HEADER_LENGTH
+)
 _DATAGRAM_BYTES: Final = 1500
+_MOST_DATAGRAM_BYTES: Final = 9216
 
 _USED: Final[dict[str, tuple[str, ...]]] = {
     "sctp": (
@@ -52,6 +65,7 @@ _USED: Final[dict[str, tuple[str, ...]]] = {
             "_outbound_queue",
             "_remote_port",
         ),
+        *("_local_tsn", "_outbound_stream_seq", "_send"),
         *("_remote_max_message_size", "_remote_verification_tag", "_sack_duplicates", "_sack_misordered"),
         *("_sack_needed", "_sent_queue", "_t3_handle", "_t3_start", "_data_channel_queue", "State"),
         *("_data_channel_flush", "_data_channel_send", "_handle_data", "_receive_sack_chunk", "_send_chunk"),
@@ -61,7 +75,7 @@ _USED: Final[dict[str, tuple[str, ...]]] = {
     "ice": ("_nominated", "_queue"),
     "rtcsctptransport": (
         *("SCTP_DATA_CHUNK_HEADER_LENGTH", "SCTP_COMMON_HEADER_LENGTH", "SCTP_MAX_PACKET_LENGTH"),
-        *("USERDATA_MAX_LENGTH", "WEBRTC_BINARY"),
+        *("SCTP_DATA_FIRST_FRAG", "SCTP_DATA_LAST_FRAG", "USERDATA_MAX_LENGTH", "WEBRTC_BINARY"),
     ),
 }
 
@@ -110,7 +124,7 @@ class TunedDtls(RTCDtlsTransport):
             return
         self._ssl.bio_write(data)
         try:
-            packet = self._ssl.recv(_DATAGRAM_BYTES)
+            packet = self._ssl.recv(_MOST_DATAGRAM_BYTES)
         except SSL.ZeroReturnError:
             ice._queue.put_nowait(
                 None
@@ -135,13 +149,26 @@ class TunedDtls(RTCDtlsTransport):
             self._ssl.send(packet)
         except SSL.Error as error:  # shut down, which the state tells a moment later
             raise ConnectionError(f"not connected ({error!r})") from error
-        pair.protocol.transport.sendto(self._ssl.bio_read(_DATAGRAM_BYTES), pair.remote_addr)
+        most = _DATAGRAM_BYTES if len(packet) < _DATAGRAM_BYTES // 2 else _MOST_DATAGRAM_BYTES
+        pair.protocol.transport.sendto(self._ssl.bio_read(most), pair.remote_addr)
+
+    def is_local(self) -> bool:
+        """Whether the datagrams stay within this machine."""
+        pair = self._transport._connection._nominated.get(1)
+        if pair is None:
+            return False
+        mine, theirs = pair.local_candidate, pair.remote_candidate
+        if "relay" in (mine.type, theirs.type):
+            return False
+        return mine.host == theirs.host or (is_loopback(mine.host) and is_loopback(theirs.host))
 
 
 class TunedSctp(RTCSctpTransport):
     """An SCTP association that sends at once, acknowledges less often and starts with a larger window."""
 
     _loop: asyncio.AbstractEventLoop
+    takes_local = False  # the other side has said LOCAL_LINE
+    _is_local = False  # packets of LOCAL_PACKET_BYTES are sent
     _flushing = False
     _resending = False
     _unacked_packets = 0
@@ -183,6 +210,38 @@ class TunedSctp(RTCSctpTransport):
         finally:
             self._flushing = False
 
+    async def _send(
+        self,
+        stream_id: int,
+        pp_id: int,
+        user_data: bytes,
+        expiry: float | None = None,
+        max_retransmits: int | None = None,
+        ordered: bool = True,
+    ) -> None:
+        plain = ordered and expiry is None and max_retransmits is None
+        if not self._is_local or not plain or len(user_data) <= rtcsctptransport.USERDATA_MAX_LENGTH:
+            await super()._send(stream_id, pp_id, user_data, expiry, max_retransmits, ordered)
+            return
+        sequence = self._outbound_stream_seq.get(stream_id, 0)
+        self._outbound_stream_seq[stream_id] = (sequence + 1) % (1 << 16)
+        for start in range(0, len(user_data), _LOCAL_DATA_BYTES):
+            chunk: Any = DataChunk()
+            chunk.user_data = user_data[start : start + _LOCAL_DATA_BYTES]
+            is_last = start + _LOCAL_DATA_BYTES >= len(user_data)
+            chunk.flags = (0 if start else rtcsctptransport.SCTP_DATA_FIRST_FRAG) | (
+                rtcsctptransport.SCTP_DATA_LAST_FRAG if is_last else 0
+            )
+            chunk.tsn = self._local_tsn
+            self._local_tsn = (self._local_tsn + 1) % (1 << 32)
+            chunk.stream_id, chunk.stream_seq, chunk.protocol = stream_id, sequence, pp_id
+            chunk._abandoned = chunk._acked = chunk._in_flight = chunk._retransmit = False
+            chunk._book_size = len(chunk.user_data)
+            chunk._expiry = chunk._max_retransmits = chunk._sent_time = None
+            chunk._misses = chunk._sent_count = 0
+            self._outbound_queue.append(chunk)
+        await self._transmit()
+
     async def _transmit(self) -> None:
         with contextlib.suppress(ConnectionError):  # nobody waits for the tasks that resend
             await self._transmit_due()
@@ -194,6 +253,8 @@ class TunedSctp(RTCSctpTransport):
             return
         burst_bytes = BURST_PACKETS * rtcsctptransport.USERDATA_MAX_LENGTH
         limit_bytes = min(self._flight_size + burst_bytes, self._cwnd)
+        if self._is_local:  # nothing is between but the buffer of a socket
+            limit_bytes = LOCAL_WINDOW_PACKETS * LOCAL_PACKET_BYTES
         while self._outbound_queue and self._flight_size < limit_bytes:
             chunk = self._outbound_queue.popleft()
             self._sent_queue.append(chunk)
@@ -207,7 +268,8 @@ class TunedSctp(RTCSctpTransport):
     async def _send_chunk(self, chunk: Chunk) -> None:
         body = bytes(chunk)
         if self._unacked_packets and isinstance(chunk, DataChunk):
-            room = rtcsctptransport.SCTP_MAX_PACKET_LENGTH - rtcsctptransport.SCTP_COMMON_HEADER_LENGTH
+            most = LOCAL_PACKET_BYTES if self._is_local else rtcsctptransport.SCTP_MAX_PACKET_LENGTH
+            room = most - rtcsctptransport.SCTP_COMMON_HEADER_LENGTH
             if len(body) + _SACK_BYTES <= room and not self._sack_misordered and not self._sack_duplicates:
                 body = self._plain_sack() + body
         head = pack("!HHL", self._local_port, self._remote_port, self._remote_verification_tag)
@@ -217,6 +279,8 @@ class TunedSctp(RTCSctpTransport):
     async def _receive_sack_chunk(self, chunk: SackChunk) -> None:
         if chunk.gaps:
             self._resending = True
+        if self.takes_local and not self._is_local:
+            self._is_local = cast(TunedDtls, self.transport).is_local()
         await super()._receive_sack_chunk(chunk)
 
     # Acknowledging
@@ -285,6 +349,24 @@ class TunedSctp(RTCSctpTransport):
             return
         self._resending = True
         self._t3_expired()
+
+
+def with_local_line(sdp: str) -> str:
+    """A description, whose last medium is the data channels', that says that this side takes larger packets."""
+    return f"{sdp.rstrip()}\r\n{LOCAL_LINE}\r\n"
+
+
+def has_local_line(sdp: str) -> bool:
+    """Whether the other side takes packets of LOCAL_PACKET_BYTES within a machine."""
+    return LOCAL_LINE in sdp.splitlines()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is one of this machine's alone. False for what is none."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 class _Ready(Chunk):
