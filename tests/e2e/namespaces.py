@@ -60,6 +60,17 @@ def star(*names: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unplugged(number: int) -> Iterator[None]:
+    """Until the block ends, the cable of the namespace with that place among the names of `star`, from 1, is out."""
+    end = f"sh{os.getpid() % 10**6}a{number}"
+    _ip("-n", _name("middle"), "link", "set", end, "down")
+    try:
+        yield
+    finally:
+        _ip("-n", _name("middle"), "link", "set", end, "up")
+
+
 def _name(name: str) -> str:
     return f"shoal{os.getpid()}-{name}"
 

@@ -588,6 +588,22 @@ def test_chat_leaves_on_ctrl_c_though_its_input_stays_open(world: World) -> None
         assert chat.end(within_s=soon(10)).status == 0
 
 
+def test_a_process_that_runs_is_called_otherwise(tmp_path: Path, world: World) -> None:
+    words = ["join", world.link, "--name", "desk", "--memory", "256MiB", "--store", tmp_path / "joined"]
+    with running(tmp_path, *words, "--state", tmp_path) as joined:
+        joined.until("joined as desk")
+        said = run(tmp_path, "rename", world.link, "lap", "--state", tmp_path)
+        assert (said.status, said.out) == (0, "desk is called lap from now on\n"), said.err
+        shown = run(tmp_path, "status", world.link, "--json", "--state", tmp_path / "other")
+        called = {member["name"] for member in json.loads(shown.out)["members"]}
+        assert "lap" in called
+        assert "desk" not in called
+    one_line(
+        run(tmp_path, "rename", world.link, "x", "--state", tmp_path),
+        "no shoal serve or join runs in that mesh",
+    )
+
+
 def test_serving_again_is_the_same_mesh_and_old_links_work(tmp_path: Path, world: World) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
