@@ -30,6 +30,7 @@ from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
 from peer.state.plan_record import route_of
 from peer.state.protection import level_of
+from peer.state.readiness import why_not_ready
 from planner.adapt.serving_plan import choose, default_wish
 from planner.cost.objectives import Component, Wish
 from planner.cost.wording import AGAIN, TIMES, units_text
@@ -440,7 +441,7 @@ def running_lines(state: MeshState) -> list[str]:
     """The plan that the mesh computes by, for people; why there is none where none is."""
     plan, serving = state.plan, state.serving()
     if plan is None:
-        why = named(state.refused, state.members) or "the peers are still loading"
+        why = why_not_ready(state)
         return [f"running now: no plan, {why}"]
     called = names(state.members)
     told = _plan_dict(state)

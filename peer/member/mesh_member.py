@@ -38,10 +38,11 @@ from peer.origin.run_client import RunClient, open_run
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Beginning, Replica
 from peer.session.seat import Run_
-from peer.state.display_names import name_fault, named
+from peer.state.display_names import name_fault
 from peer.state.generated.commands import CutsFixed, MemberRenamed
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
+from peer.state.readiness import why_not_ready
 from peer.storage.journal import Journal
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import LEAVING, LEFT, STATUS
@@ -147,8 +148,7 @@ class MeshMember:
     async def until_serving(self, timeout_s: float | None = None) -> None:
         """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""
         if not await self.view.until(lambda state: state.serving() is not None, timeout_s):
-            state = self.view.state
-            raise NoPlan(named(state.refused, state.members) or "the peers of this mesh are still loading")
+            raise NoPlan(f"the mesh cannot answer yet: {why_not_ready(self.view.state)}")
 
     async def status(self) -> dict[str, Any]:
         """What every member says of itself, by peer id; members that do not answer are left out."""

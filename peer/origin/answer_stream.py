@@ -28,6 +28,7 @@ from peer.session.steering import STRAIGHT, Steering, likely_pairs
 from peer.stage.seat_waiting import AGAIN_S, Waits, Wanted, called
 from peer.state.display_names import named
 from peer.state.fairness import may_ask
+from peer.state.readiness import why_not_ready
 from peer.transport.listeners import Listeners
 from peer.wire.generated.frames import Cancel
 
@@ -453,8 +454,7 @@ class Conversation:
     async def _route(self, wait_s: float) -> Route:
         view, sessions = self._view, self._sessions
         if not await view.until(lambda _: sessions.route() is not None, wait_s):
-            reason = named(view.state.refused, view.state.members) or "its peers are still loading"
-            raise NoPlan(f"the mesh cannot answer yet: {reason}")
+            raise NoPlan(f"the mesh cannot answer yet: {why_not_ready(view.state)}")
         route = sessions.route()
         assert route is not None
         return route
@@ -470,7 +470,8 @@ class Conversation:
         try:
             await asyncio.gather(*(self._links.dialer.dial(peer) for peer in others))
         except (ConnectFailed, ConnectionLost) as error:
-            raise ConnectFailed(f"cannot reach every stage of the mesh: {error}") from error
+            why = named(str(error), self._view.state.members)
+            raise ConnectFailed(f"cannot reach every stage of the mesh: {why}") from error
 
 
 def day_of(when_ms: int) -> date:

@@ -221,7 +221,7 @@ def test_programs_get_the_two_plans_by_name(link: str, capsys: pytest.CaptureFix
 def test_a_mesh_without_a_plan_says_why() -> None:
     state = replace(mesh_state(), plan=None, refused=f"needs 1 MiB more on {'z' * 32}")
     assert running_lines(state) == ["running now: no plan, needs 1 MiB more on somebody who left (zzzz)"]
-    assert running_lines(replace(state, refused="")) == ["running now: no plan, the peers are still loading"]
+    assert running_lines(replace(state, refused="")) == ["running now: no plan, its peers are still loading"]
 
 
 async def test_peers_that_are_called_alike_are_told_apart_in_every_line() -> None:

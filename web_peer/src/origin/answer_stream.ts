@@ -16,7 +16,9 @@ import { type Ask, type Heard, OriginSession, roomFor } from '../session/origin'
 import { StopStrings } from '../model/stop_strings';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
+import { named, names } from '../state/display_names';
 import { OPENS } from '../state/version_negotiation';
+import { whyNotReady } from '../state/readiness';
 import { AGAIN_MS, called, type Waits } from '../stage/seat_waiting';
 import { nowS } from '../transport/ticker';
 
@@ -425,7 +427,7 @@ export class Conversation {
     await sessions.view.until(() => sessions.route() !== null, waitS);
     const route = sessions.route();
     if (route === null) {
-      const reason = sessions.view.state.refused || 'its peers are still loading';
+      const reason = whyNotReady(sessions.view.state);
       throw new NoPlan(`the mesh cannot answer yet: ${reason}`);
     }
     return route;
@@ -447,7 +449,8 @@ export class Conversation {
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;
         if (nowS() + REDIAL_S > deadline) {
-          throw new ConnectFailed(`cannot reach every stage of the mesh: ${error.message}`);
+          const why = named(error.message, names(this.sessions.view.state.members.values()));
+          throw new ConnectFailed(`cannot reach every stage of the mesh: ${why}`);
         }
         // A stage whose way to the signaling server broke is back there within seconds.
         await new Promise((resolve) => setTimeout(resolve, REDIAL_S * 1000));

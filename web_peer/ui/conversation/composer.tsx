@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { isAnswering } from './conversation_view';
 import { Icon } from '../kit/icons';
-import { isPrivate } from '../kit/readers';
+import { isPrivate, whoReads } from '../kit/readers';
 import type { Audience, View } from '../app/view';
 
 const MOST_ROWS_PX = 168;
@@ -163,20 +163,6 @@ export function Composer({ view }: { view: View }) {
     if (toOthers) return 'Only people read this; the model does not.';
     if (answering && !isEmpty) return 'An answer is under way: your question comes next.';
     return 'A small model can be wrong. Enter sends, Shift Enter makes a new line.';
-  }
-}
-
-/** Who reads a conversation that begins so. */
-function whoReads(audience: Audience, pins: boolean): string {
-  switch (audience) {
-    case 'private':
-      return pins
-        ? 'Kept in this tab until it is closed. The machines that compute see numbers in place of words.'
-        : 'Kept in this browser. The machines that compute the answer can see what you ask.';
-    case 'invited':
-      return 'Only people you invite take part. Everyone in the mesh can still read it.';
-    case 'mesh':
-      return 'Everyone in the mesh can read it and take part.';
   }
 }
 

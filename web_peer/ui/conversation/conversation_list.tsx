@@ -177,7 +177,7 @@ function aboutText({ readers, people, takesPart, answering }: TalkLine): string 
   const about = {
     tab: 'Only you, in this tab',
     browser: 'Only you',
-    invited: 'By invitation',
+    invited: 'Everyone reads, by invitation',
     mesh: 'Everyone',
   }[readers];
   const count = isPrivate(readers) ? '' : people === 1 ? ' · 1 person' : ` · ${people} people`;

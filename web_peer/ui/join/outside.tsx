@@ -1,6 +1,7 @@
 /* The page while this tab is in no mesh: no link, a wrong one, one that does not answer yet, or after leaving. */
 
 import { useSignal } from '@preact/signals';
+import type { ComponentChildren } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 
 import { Mark } from '../kit/icons';
@@ -39,11 +40,18 @@ function OpenLink({ view, label }: { view: View; label: string }) {
   );
 }
 
+/** `text` with what stands between backticks as code. */
+function withCode(text: string): ComponentChildren {
+  const parts = text.split('`');
+  if (parts.length % 2 === 0) return text; // one is left open
+  return parts.map((part, at) => (at % 2 === 1 ? <code key={at}>{part}</code> : part));
+}
+
 function TroubleText({ trouble }: { trouble: Trouble }) {
   return (
     <div class="trouble" role="alert">
       <h1>{trouble.title}</h1>
-      <p>{trouble.text}</p>
+      <p>{withCode(trouble.text)}</p>
     </div>
   );
 }

@@ -1,6 +1,6 @@
 /* Who reads a conversation. Pure. */
 
-import type { Readers } from '../app/view';
+import type { Audience, Readers } from '../app/view';
 
 /** Whether nobody but this person reads it. */
 export const isPrivate = (readers: Readers): boolean => readers === 'tab' || readers === 'browser';
@@ -16,5 +16,19 @@ export function readersText(readers: Readers): string {
       return 'Everyone can read · invited people take part';
     case 'mesh':
       return 'Everyone can read and take part';
+  }
+}
+
+/** Who reads a conversation that begins so; `pins`: words stay in the tab. */
+export function whoReads(audience: Audience, pins: boolean): string {
+  switch (audience) {
+    case 'private':
+      return pins
+        ? 'Kept in this tab until it is closed. The machines that compute see numbers in place of words.'
+        : 'Kept in this browser. The machines that compute the answer can see what you ask.';
+    case 'invited':
+      return 'Only people you invite take part. Everyone in the mesh can still read it.';
+    case 'mesh':
+      return 'Everyone in the mesh can read it and take part.';
   }
 }

@@ -5,6 +5,7 @@ import { holdersOf, routeOf, type Run as StateRun } from '../../src/state/plan_r
 import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import type { Member as StateMember } from '../../src/state/generated/commands';
 import { type MeshState, serving } from '../../src/state/mesh_state';
+import { LOADING, PAUSED, whyNotReady } from '../../src/state/readiness';
 import { unserved } from '../../src/session/routes';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import { sharesOf } from './fairness_lines';
@@ -216,6 +217,7 @@ function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen
   const nobody = withNobody(state, names, seen);
   if (nobody !== '') return nobody;
   if (serving(state) !== null) return '';
+  if (whyNotReady(state) === PAUSED) return `No answers now: ${PAUSED}.`;
   if (state.refused !== '') {
     return readable(`the mesh cannot answer now: ${state.refused}`, names, state.model?.units ?? 0);
   }
@@ -223,9 +225,11 @@ function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen
     ({ compute, status }) => compute && status === 'joining',
   );
   const who = loading.map(({ peer }) => (peer === seen.me ? 'you' : (names.get(peer) ?? ''))).join(', ');
-  return who === ''
+  if (who !== '') return `The mesh is getting ready: waiting for ${who}.`;
+  const why = whyNotReady(state);
+  return why === LOADING
     ? 'The mesh is getting ready: its peers are loading the model.'
-    : `The mesh is getting ready: waiting for ${who}.`;
+    : `No answers now: ${why}.`;
 }
 
 /** Which part of the model nobody has that can be asked, and why; "": every stage of the plan has somebody. */

@@ -225,6 +225,16 @@ describe('the mesh as shown', () => {
     const refused = meshView(state(held, { refused: `needs 5 MiB more on ${FOUNDER}` }), SEEN);
     expect(refused.whyNot).toBe('The mesh cannot answer now: needs 5 MiB more on tab (bbbb).');
     expect(meshView(serves, { ...SEEN, online: false })).toMatchObject({ answers: false });
+    const paused = [FOUNDER, ME].map((peer) => member(peer, { status: 'paused', reason: 'by hand' }));
+    for (const refused of ['', 'nobody is here']) {
+      expect(meshView(state(paused, { refused }), SEEN).whyNot).toBe(
+        'No answers now: all machines that lend to it are paused: one has to go on lending.',
+      );
+    }
+    const asker = member(ME, { compute: false });
+    expect(meshView(state([asker]), SEEN).whyNot).toBe(
+      'No answers now: nobody lends a machine to it: one has to join.',
+    );
   });
 
   it.each([

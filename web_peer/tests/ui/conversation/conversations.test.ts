@@ -10,6 +10,7 @@ import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
 import { USUAL } from '../../../src/planner/sampling_defaults';
 import { AskChoices } from '../../../ui/conversation/ask_choices';
 import { type Surroundings, Talks } from '../../../ui/conversation/conversations';
+import { readersText, whoReads } from '../../../ui/kit/readers';
 
 const FILE = JSON.stringify({
   format: 'shoal conversation 1',
@@ -192,6 +193,29 @@ describe('a conversation that begins', () => {
     expect(talks.talk.value).toMatchObject({ title: 'kept', readers: 'mesh' });
     expect(await heard()).toContain('ConversationStarted');
     expect(talks.list.value.filter(({ title }) => title === 'kept')).toHaveLength(2);
+  });
+});
+
+describe('who reads a conversation that begins', () => {
+  // What the line above the text field promises, what the bar says then, and what the mesh, which everyone reads, has.
+  it.each([
+    ['private', /^Kept in this browser/, 'Only you · kept in this browser', false],
+    [
+      'invited',
+      /Everyone in the mesh can still read it/,
+      'Everyone can read · invited people take part',
+      true,
+    ],
+    ['mesh', /^Everyone in the mesh can read it/, 'Everyone can read and take part', true],
+  ] as const)('of %s is who the line says', async (audience, line, bar, inMesh) => {
+    const { talks, heard } = seat();
+    expect(whoReads(audience, false)).toMatch(line);
+    talks.choose(audience);
+    talks.ask('a secret', true);
+    const said = await heard();
+    expect(readersText(talks.talk.value.readers)).toBe(bar);
+    expect(said.length > 0).toBe(inMesh);
+    expect([...stored.values()].some((text) => text.includes('a secret'))).toBe(!inMesh);
   });
 });
 
