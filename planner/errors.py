@@ -15,6 +15,7 @@ PlannerError
 │   └── QueryRefused      a question to the history that is not one, does more than read, or takes too long
 ├── StoreError            the model store on disk
 │   ├── CorruptStore      a piece, blob or manifest with a wrong hash, or a manifest that breaks its rules
+│   │   └── OldFormat     … or one that an older version wrote
 │   ├── NotInStore
 │   └── StoreFull         the disk refused; nothing half-written is left
 └── JobError              work in a process of its own that has no result
@@ -83,6 +84,10 @@ class StoreError(PlannerError):
 
 class CorruptStore(StoreError):
     """Stored bytes do not have the hash they are named by, or a manifest breaks its rules."""
+
+
+class OldFormat(CorruptStore):
+    """A manifest in a format that an older version wrote: the model has to be imported again."""
 
 
 class NotInStore(StoreError):

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from planner.importers.architecture import SourceModel
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
-from planner.model.architecture import SourceModel
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 
 

@@ -25,8 +25,8 @@ from peer.runtime.kv_slots import KvSlots
 from peer.session.evidence import Floats
 from planner.errors import PlannerError
 from planner.model.durable_files import free_name
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, decode_manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 
 TOKENS: Final = 64  # of each text, at most

@@ -287,7 +287,7 @@ class Judge:
             tokens = await self._of(asker, asker, place, 0, "tokens", 0, stop)
             return None if tokens is None else np.asarray(tokens, dtype=np.int32)
         manifest = self._model.manifest
-        page = max(1, PAGE_BYTES // (4 * manifest.architecture.hidden)) if manifest is not None else 1
+        page = max(1, PAGE_BYTES // (4 * manifest.hidden)) if manifest is not None else 1
         parts = []
         for first in range(0, stop, page):
             last = min(first + page, stop)

@@ -41,7 +41,7 @@ from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member
 from peer.wire.generated.requests import MAX_CHECKED_POSITIONS
 from planner.model.arithmetic_class import other_bits
-from planner.model.shards import make_shard
+from planner.model.lowering import make_shard
 
 COMPUTE_S: Final = 40.0  # for a step: it runs when nothing else does
 WHOLE_S: Final = 60.0  # for all steps of a check: then nobody waits for it any more

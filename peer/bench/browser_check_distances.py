@@ -153,7 +153,7 @@ class _Series:
                 talk.close()
 
     async def _answer(self, talk: Conversation) -> tuple[list[int], tuple[str, ...]]:
-        vocab = self._manifest.architecture.vocab
+        vocab = self._manifest.vocab
         prompt = [int(token) for token in self._rng.integers(0, vocab, PROMPT)]
         sampling = Sampling(temperature=1.0, seed=int(self._rng.integers(1 << 31)))
         route: tuple[str, ...] = ()
@@ -187,7 +187,7 @@ class _Series:
     async def _rows(
         self, session: bytes, peer: str, stage: int, side: WitnessSide, count: int
     ) -> Floats | None:
-        page = PAGE_BYTES // (4 * self._manifest.architecture.hidden)
+        page = PAGE_BYTES // (4 * self._manifest.hidden)
         ask: Callable[[int], Any] = lambda first: testimony_of(  # noqa: E731
             self._mesh.links, peer, session, stage, side, first, min(first + page, count)
         )

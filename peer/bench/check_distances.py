@@ -20,8 +20,8 @@ from peer.runtime.arithmetic import proven
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from peer.session.evidence import Computes, Floats, distance, limit, rounding, steps_of_spans
 from peer.validation.world.wrong_results import Lie
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, decode_manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 
 SESSIONS: Final = 4  # at once, so that decode batches have several rows
@@ -91,8 +91,8 @@ async def _measure(manifest: Manifest, store: Store, checks: int) -> dict[str, A
                 break
             served, judge = _Stage(manifest, store, run, 1), _Stage(manifest, store, run, 2)
             try:
-                width = manifest.architecture.hidden
-                vocab = manifest.architecture.vocab
+                width = manifest.hidden
+                vocab = manifest.vocab
                 sessions = [os.urandom(16) for _ in range(SESSIONS)]
                 inputs: list[Any] = [
                     rng.integers(0, vocab, PROMPT + TOKENS) if run[0] == 0 else _like(rng, width)

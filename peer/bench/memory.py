@@ -26,9 +26,9 @@ from typing import Any, Final, get_args
 from peer.bench.shapes import SHAPES, RandomModel, cut_to
 from peer.errors import CannotServe
 from peer.launch.terminal import say
-from planner.model.architecture import Architecture
+from planner.importers.architecture import Architecture
+from planner.importers.decoder_units import build_model
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 
 EVERY_S: Final = 0.002  # between two looks: a repacked tensor of a peak lives longer

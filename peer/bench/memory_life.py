@@ -21,8 +21,8 @@ from peer.runtime.peak_memory import forget_peak, peak_bytes
 from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.runtime.self_benchmark import measure_here
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, decode_manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 
 TURNS: Final = 12  # at most, of the long conversations after everything was full once
@@ -43,7 +43,7 @@ class _Peer:
     def say(self, session: int, first: int, stop: int) -> None:
         """Tokens of a prompt at positions [first, stop)."""
         for start in range(first, stop, PIECE_TOKENS):
-            tokens = self._rng.integers(0, self._manifest.architecture.vocab, min(PIECE_TOKENS, stop - start))
+            tokens = self._rng.integers(0, self._manifest.vocab, min(PIECE_TOKENS, stop - start))
             self.runtime.submit(Step(bytes([session]), start, tokens, None, True, prompt=True))
             self._answer()
 

@@ -29,8 +29,8 @@ from peer.runtime.execution import Execution, Row
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.session.sampling import GREEDY, sample
+from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 from signaling.keys import SEED_BYTES, identity_from_seed
 from signaling.server import ServerOptions

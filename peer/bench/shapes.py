@@ -15,10 +15,11 @@ from typing import Final
 import numpy as np
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
+from planner.importers.architecture import Architecture
 from planner.importers.gguf import GgufTensor
 from planner.importers.gguf_file import FileTensor
 from planner.importers.layout import tensor_shapes
-from planner.model.architecture import Architecture, TokenizerSource
+from planner.model.sources import TokenizerSource
 from planner.types import WeightFormat
 
 WRITTEN_AT_ONCE: Final = 16 << 20

@@ -33,9 +33,9 @@ from peer.model.tokenizer import Text
 from peer.runtime.arithmetic import proven
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from planner.importers.registry import SHORT_NAMES, fetch_short_name
-from planner.model.architecture import TokenizerSource
+from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest
-from planner.model.shards import make_shard
+from planner.model.sources import TokenizerSource
 from planner.model.store import Store
 
 SYSTEM: Final = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
@@ -174,7 +174,7 @@ def _shoal(root: str, model_id: str) -> Callable[[list[int], int], Round]:
         shard,
         threads=1,
         slots=SESSIONS,
-        context=min(CONTEXT, manifest.architecture.context),
+        context=min(CONTEXT, manifest.context),
         form=form,
         deliver=answers.put,
     )

@@ -51,7 +51,7 @@ def demo(args: argparse.Namespace) -> int:
 
 async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     manifest = decode_manifest(store.manifest_bytes(model_id))
-    context = min(CONTEXT, manifest.architecture.context)
+    context = min(CONTEXT, manifest.context)
     say("measuring this machine")
     text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
     async with AsyncExitStack() as stack:

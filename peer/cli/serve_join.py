@@ -80,7 +80,7 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
     """The founder's part of the arguments. Raises WrongLink when --public-url cannot be part of a link."""
     context = args.context
     if context is None:
-        context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).architecture.context)
+        context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).context)
     return Founding(
         model_id=model_id,
         mesh=MeshOptions(

@@ -17,16 +17,17 @@ from peer.launch.terminal import counting, out, say
 from peer.member.peer_options import bytes_text
 from peer.model.chat_template import Message, not_in_tabs
 from peer.model.tokenizer import Text
-from planner.errors import CorruptModel, CorruptStore, NotInStore, UnknownArchitecture
+from planner.errors import CorruptModel, CorruptStore, NotInStore, OldFormat, UnknownArchitecture
+from planner.importers.architecture import SourceModel
+from planner.importers.decoder_units import build_model
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.encoder_file import encoder_file
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
-from planner.model.architecture import SourceModel
 from planner.model.encoder import SourceEncoder
 from planner.model.import_index import Contents, ImportIndex
+from planner.model.manifest import decode_manifest
 from planner.model.store import PREFIX_DIGITS, Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 
 SAMPLE: Final = "--sample"  # among the files of an import
@@ -126,6 +127,8 @@ def _by_id(store: Store, name: str) -> StoredModel | None:
         return None
     model_id = store.find(name)
     found = stored_model(store, model_id)
+    if found is None:
+        _refuse_old(store, model_id)
     if found is None or not found.whole:
         raise CorruptStore(f"model {model_id} is not whole in the store {store.root}: import it again")
     damage = _damage(store, found)
@@ -134,6 +137,16 @@ def _by_id(store: Store, name: str) -> StoredModel | None:
             f"model {model_id} is damaged in the store {store.root} ({damage}): import it again"
         )
     return found
+
+
+def _refuse_old(store: Store, model_id: str) -> None:
+    """Raises OldFormat for a model that an older version stored."""
+    try:
+        decode_manifest(store.manifest_bytes(model_id))
+    except OldFormat as error:
+        raise OldFormat(f"model {model_id[:12]}: {error}") from None
+    except (CorruptStore, NotInStore):
+        return
 
 
 def _damage(store: Store, found: StoredModel) -> str:

@@ -62,7 +62,7 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         case Manifest():
             kind, weights = Kind.ANSWERS, manifest.weights
             units = tuple(unit.name for unit in manifest.units)
-            every = (manifest.tokenizer, *(unit.blob for unit in manifest.units))
+            every = (manifest.tokenizer, *manifest.blobs(0, len(units)))
         case _:
             assert_never(manifest)
     blobs = {blob.sha256: blob for blob in every}

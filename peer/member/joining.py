@@ -348,7 +348,7 @@ async def join(
             model, manifest = view.state.model, mesh.manifest
             assert model is not None
             assert manifest is not None
-            await fetcher.blobs([manifest.tokenizer])
+            await fetcher.blobs([manifest.tokenizer, *manifest.graphs()])
             if options.pin_ends:
                 mesh.sessions.keep_ends(await own_ends(manifest, store, fetcher, options.threads))
             again: MeasuringAgain | None = None
@@ -471,7 +471,7 @@ async def _come_back(mesh: MeshMember, options: PeerOptions, lends: bool) -> boo
 
 
 def _check_context(manifest: Manifest, context: int) -> None:
-    most = manifest.architecture.context
+    most = manifest.context
     if context > most:
         raise BadCommand(
             f"{manifest.name} was trained for {most} tokens of context, got --context {context}: "

@@ -202,8 +202,10 @@ class MeshMember:
         if manifest is None or pieces is None:
             return ()
 
+        everywhere = ref in (manifest.tokenizer, *manifest.graphs())
+
         def has(runs: Sequence[Run_]) -> bool:
-            return ref == manifest.tokenizer or any(ref in manifest.blobs(*run) for run in runs)
+            return everywhere or any(ref in manifest.blobs(*run) for run in runs)
 
         def get(peer: str) -> Callable[[BlobRef, int], Awaitable[bytes]]:
             return lambda ref, index: pieces.fetch(

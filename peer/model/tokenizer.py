@@ -18,8 +18,8 @@ from peer.errors import TextError as TextError
 from peer.errors import TextTooLong
 from peer.model.chat_template import MAX_TURNS, ChatTemplate, Message, plain_chat
 from peer.model.control_tokens import ControlTokens, Written, free_mark, unmarked
-from planner.model.architecture import TokenizerSource
 from planner.model.manifest import Manifest
+from planner.model.sources import TokenizerSource
 from planner.model.store import Store
 
 MAX_STOP_STRINGS: Final = 16

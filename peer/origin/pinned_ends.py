@@ -23,8 +23,8 @@ from peer.session.evidence import Floats
 from peer.session.pinned_ends import Drawing
 from peer.wire.generated.frames import Token
 from peer.wire.tensors import Tensor, tensor_of
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest
-from planner.model.shards import make_shard
 from planner.model.store import BlobRef, Store
 
 CONTEXT: Final = 1  # neither embedding nor head looks at other positions
@@ -92,7 +92,7 @@ async def own_ends(manifest: Manifest, store: Store, fetcher: Fetcher, threads: 
     await fetcher.blobs(ends_of(manifest), lambda here, _: before.append(here))
     whole = sum(ref.bytes for ref in ends_of(manifest))
     embedding, head = await asyncio.to_thread(_loaded, manifest, store, threads)
-    return OwnEnds(embedding, head, manifest.architecture.hidden, whole, whole - before[0])
+    return OwnEnds(embedding, head, manifest.hidden, whole, whole - before[0])
 
 
 def _loaded(manifest: Manifest, store: Store, threads: int) -> tuple[Execution, Execution]:

@@ -28,14 +28,15 @@ from peer.runtime.kv_slots import KvSlots
 from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.runtime.processor import instruction_set, processor_name
 from peer.session.evidence import Floats
-from planner.model.manifest import Manifest, ManifestUnit, StoredTensor
+from planner.model.checked_fields import StoredTensor
+from planner.model.lowering import make_shard, rotary_tables
+from planner.model.manifest import Manifest, ManifestUnit
 from planner.model.onnxruntime_import import ort
-from planner.model.shards import make_shard, rotary_tables
 from planner.model.store import Store
 from planner.model.units import BLOCK
 
 PROOF_VERSION: Final = (
-    2  # of what is proven and how results are hashed: kept proofs of another one are made anew
+    3  # of what is proven and how results are hashed: kept proofs of another one are made anew
 )
 CONTEXT: Final = 4 * PIECE_TOKENS
 CHUNKS: Final = (  # ways to cut a prompt of PIECE_TOKENS: around the tiles of kernels, and single tokens
@@ -87,26 +88,27 @@ def proven(store: Store, manifest: Manifest, provider: str, threads: int, *, pla
         return known
     begun = time.perf_counter()
     found = _read(path, key)
-    if found is None or digest_of(manifest, found.form, provider, threads) != found.digest:
-        found = prove(manifest, provider, threads, plain=plain)
+    if found is None or digest_of(store, manifest, found.form, provider, threads) != found.digest:
+        found = prove(store, manifest, provider, threads, plain=plain)
         _write(path, key, found)
     log.info("arithmetic proven in %.2f s: %s", time.perf_counter() - begun, found.class_of(provider))
     return _known.setdefault(name, found)
 
 
-def prove(manifest: Manifest, provider: str, threads: int, *, plain: bool = False) -> Proof:
-    """As `proven`, without anything kept."""
+def prove(store: Store, manifest: Manifest, provider: str, threads: int, *, plain: bool = False) -> Proof:
+    """As `proven`, without anything kept; `store` has the graphs."""
     with tempfile.TemporaryDirectory(prefix="shoal-prove-") as folder:
-        trial = _Trial(manifest, _MadeUpBlobs(Path(folder)), provider, threads)
+        trial = _Trial(manifest, _MadeUpBlobs(Path(folder), store, manifest), provider, threads)
         form = _body_form(trial, replace(FASTEST, plain=plain))
         form = _head_form(trial, form)
         return Proof(form, _digest(trial, form))
 
 
-def digest_of(manifest: Manifest, form: Form, provider: str, threads: int) -> str:
+def digest_of(store: Store, manifest: Manifest, form: Form, provider: str, threads: int) -> str:
     """The hash of what this process computes in `form` from fixed weights and inputs. Raises CannotServe."""
     with tempfile.TemporaryDirectory(prefix="shoal-prove-") as folder:
-        return _digest(_Trial(manifest, _MadeUpBlobs(Path(folder)), provider, threads), form)
+        blobs = _MadeUpBlobs(Path(folder), store, manifest)
+        return _digest(_Trial(manifest, blobs, provider, threads), form)
 
 
 # --- what is tried -----------------------------------------------------------------------------------------
@@ -121,12 +123,13 @@ class _Trial:
 
     @property
     def bodies(self) -> tuple[ManifestUnit, ...]:
-        """One attn and one ffn unit of each layout that the model has: attention first, as in a block."""
+        """One attn and one ffn unit of each graph and layout that the model has: attention first, as in a block."""
         first: dict[object, ManifestUnit] = {}
         for unit in self.manifest.units:
             if unit.kind in ("attn", "ffn"):
                 layout = tuple((t.name, t.dtype, t.shape) for t in unit.tensors)
-                first.setdefault((unit.kind, layout), unit)
+                windows = tuple(pair.window for pair in unit.kv)
+                first.setdefault((unit.kind, unit.graph.sha256, layout, windows), unit)
         return tuple(sorted(first.values(), key=lambda unit: unit.kind))
 
     @property
@@ -139,13 +142,15 @@ class _Trial:
         return LARGE_ROWS if self.large else MOST_ROWS
 
     def execution(
-        self, units: Sequence[ManifestUnit], form: Form, manifest: Manifest | None = None
+        self, units: Sequence[ManifestUnit], form: Form, vocabulary: int | None = None
     ) -> Execution:
-        """These units loaded. Raises CannotServe."""
-        part = replace(manifest or self.manifest, units=tuple(units))
+        """These units loaded, a head for so many tokens. Raises CannotServe."""
+        part = replace(self.manifest, units=tuple(units))
         for unit in units:
             self.blobs.make(unit)
-        shard = make_shard(part, self.blobs, 0, len(part.units), self.provider, exact=form.plain)
+        shard = make_shard(
+            part, self.blobs, 0, len(units), self.provider, exact=form.plain, vocabulary=vocabulary
+        )
         return Execution(shard, threads=self.threads, context=CONTEXT, form=form)
 
 
@@ -159,7 +164,7 @@ def _body_form(trial: _Trial, form: Form) -> Form:
             whole.close()
             return _body_form(trial, replace(form, fused=False))
         slots = _filled(whole, TRIED_ROWS[trial.most])
-        hidden = _rows(b"decode", TRIED_ROWS[trial.most], trial.manifest.architecture.hidden)
+        hidden = _rows(b"decode", TRIED_ROWS[trial.most], trial.manifest.hidden)
         shape = _row_shape(trial.most, lambda size: _decoded(whole, slots, hidden, size))
         if shape is None and not form.plain and trial.provider == "cpu":
             plain = _plain_form(trial, whole, slots, hidden, form)
@@ -195,7 +200,7 @@ def _head_form(trial: _Trial, form: Form) -> Form:
         return form
     execution = _head(trial, heads[0], replace(form, head=RowShape(most=MOST_ROWS)))
     try:
-        hidden = _rows(b"head", TRIED_ROWS[trial.most], trial.manifest.architecture.hidden)
+        hidden = _rows(b"head", TRIED_ROWS[trial.most], trial.manifest.hidden)
         shape = _row_shape(
             trial.most,
             lambda size: _windows(
@@ -208,17 +213,8 @@ def _head_form(trial: _Trial, form: Form) -> Form:
 
 
 def _head(trial: _Trial, head: ManifestUnit, form: Form) -> Execution:
-    """The head for the first rows of the vocabulary."""
-    vocab = trial.manifest.architecture.vocab
-    rows = min(vocab, HEAD_ROWS)
-    tensors = tuple(
-        tensor
-        if len(tensor.shape) == 1
-        else replace(tensor, shape=(rows, *tensor.shape[1:]), bytes=tensor.bytes // vocab * rows)
-        for tensor in head.tensors
-    )
-    part = replace(trial.manifest, architecture=replace(trial.manifest.architecture, vocab=rows))
-    return trial.execution([replace(head, tensors=tensors)], form, part)
+    """The head for the first rows of the vocabulary, where its graph allows that."""
+    return trial.execution([head], form, vocabulary=HEAD_ROWS)
 
 
 def _row_shape(most: int, results: Callable[[int], bytes | None]) -> RowShape | None:
@@ -263,7 +259,7 @@ def _windows(count: int, size: int, call: Callable[[range], Floats]) -> bytes | 
 
 def _ends(trial: _Trial, execution: Execution) -> int:
     """The least multiple to end calls at that makes a prompt in any chunks the same bits; 0 where none does."""
-    hidden = _rows(b"prompt", PIECE_TOKENS, trial.manifest.architecture.hidden)
+    hidden = _rows(b"prompt", PIECE_TOKENS, trial.manifest.hidden)
     slots = _filled(execution, 1)
     whole = _prompted(execution, slots, hidden, (PIECE_TOKENS,), PIECE_TOKENS)
     for ends in ENDS:
@@ -286,7 +282,7 @@ def _prompted(
 
 def _cuts_hold(trial: _Trial, whole: Execution, form: Form) -> bool:
     """Whether units in one graph give what they give one by one: a prompt, then a token."""
-    hidden = _rows(b"cut", PIECE_TOKENS + 1, trial.manifest.architecture.hidden)
+    hidden = _rows(b"cut", PIECE_TOKENS + 1, trial.manifest.hidden)
     expected = _through(whole, hidden)
     rows = hidden
     for unit in trial.bodies:
@@ -310,10 +306,10 @@ def _through(execution: Execution, hidden: Floats) -> Floats:
 def _digest(trial: _Trial, form: Form) -> str:
     """The hash of the rotary tables, and of a prompt, some tokens after it and their logits, in this form."""
     taken = hashlib.sha256()
-    architecture = trial.manifest.architecture
-    width = architecture.hidden
-    for table in rotary_tables(architecture, min(architecture.context, ROTARY_POSITIONS)):
-        taken.update(table.tobytes())
+    width = trial.manifest.hidden
+    for frequencies in trial.manifest.rotary:
+        for table in rotary_tables(frequencies, min(trial.manifest.context, ROTARY_POSITIONS)):
+            taken.update(table.tobytes())
     if trial.bodies:
         execution = trial.execution(trial.bodies, form)
         try:
@@ -375,12 +371,14 @@ class _MadeUpBlobs:
     All values are small integers times powers of two, so that they are the same bits everywhere.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: Store, manifest: Manifest) -> None:
         self._folder = folder
+        self._store = store
+        self._graphs = {blob.sha256 for blob in manifest.graphs()}
         self._made: set[tuple[str, str]] = set()
 
     def make(self, unit: ManifestUnit) -> None:
-        """The unit's tensors, where they are not there yet."""
+        """The unit's tensors, where they are not there yet; of a head, the first rows."""
         if (unit.blob.sha256, unit.kind) in self._made:
             return
         self._made.add((unit.blob.sha256, unit.kind))
@@ -390,10 +388,13 @@ class _MadeUpBlobs:
             file.truncate(unit.blob.bytes)
             for tensor in unit.tensors:
                 file.seek(tensor.offset)
+                if unit.kind == "head" and len(tensor.shape) > 1:
+                    rows = min(tensor.shape[0], HEAD_ROWS)
+                    tensor = replace(tensor, shape=(rows, *tensor.shape[1:]))
                 file.write(_weights(unit, tensor))
 
     def blob_path(self, sha256: str) -> Path:
-        return self._folder / sha256
+        return self._store.blob_path(sha256) if sha256 in self._graphs else self._folder / sha256
 
 
 def _weights(unit: ManifestUnit, tensor: StoredTensor) -> bytes:
@@ -427,12 +428,20 @@ def _key(manifest: Manifest, provider: str, threads: int, *, plain: bool) -> dic
     """What a proof holds for: this machine, these versions, the shapes of these units."""
     layouts = sorted(
         {
-            json.dumps([unit.kind, [(t.name, t.dtype, t.shape) for t in unit.tensors]])
+            json.dumps(
+                [
+                    unit.kind,
+                    unit.graph.sha256,
+                    [(t.name, t.dtype, t.shape) for t in unit.tensors],
+                    [(pair.heads, pair.head_size, pair.window) for pair in unit.kv],
+                ]
+            )
             for unit in manifest.units
             if unit.kind != "embed"
         }
     )
-    shapes = json.dumps([asdict(manifest.architecture), layouts], default=str)
+    numbers = [manifest.vocab, manifest.hidden, manifest.context, manifest.rotary]
+    shapes = json.dumps([numbers, layouts])
     return {
         "proof": PROOF_VERSION,
         "onnxruntime": ort.__version__,

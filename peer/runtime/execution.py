@@ -35,8 +35,8 @@ from peer.runtime.huge_pages import (
 )
 from peer.runtime.kv_slots import KvSlots, Move, Shape
 from peer.session.evidence import Floats
+from planner.model.lowering import EmbedTable, Shard, rotary_inputs, rotary_tables
 from planner.model.onnxruntime_import import OrtDevice, ort
-from planner.model.shards import EmbedTable, Shard, rotary_tables
 
 PROVIDERS: Final = {
     "cpu": "CPUExecutionProvider",
@@ -77,13 +77,17 @@ class Execution:
         try:
             with giving_back():
                 self._heads = [ort.InferenceSession(part, options, providers) for part in shard.heads]
-                self._body = (
-                    None if shard.body is None else ort.InferenceSession(shard.body, options, providers)
+                self._after_embed, self._body = (
+                    None if graph is None else ort.InferenceSession(graph, options, providers)
+                    for graph in (shard.after_embed, shard.body)
                 )
         except Exception as error:
             raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
         self._kv = _KvArrays(shard)
-        self._cos, self._sin = rotary_tables(shard.architecture, context + form.spare_tokens)
+        self._rotary: dict[str, Floats] = {}
+        for table, frequencies in enumerate(shard.rotary):
+            made = rotary_tables(frequencies, context + form.spare_tokens)
+            self._rotary.update(zip(rotary_inputs(table), made, strict=True))
         self._bindings: dict[tuple[int, int, int], _Binding] = {}
         let_go_of_files(shard.blobs)
         give_back_memory()
@@ -132,13 +136,13 @@ class Execution:
         return self._kv.digest(row, first, stop)
 
     def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
-        """What `row` caches at positions [0, stop) in these key and value arrays (None: in all), each (kv_heads, stop,
-        kernel_head_size).
+        """What `row` caches at positions [0, stop) in these key and value arrays (None: in all), each (heads, stop,
+        head_size).
         """
         return self._kv.copied(row, stop, names)
 
     def state_shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
-        """By key and value array, the shape of `positions` of one row: (kv_heads, positions, kernel_head_size)."""
+        """By key and value array, the shape of `positions` of one row: (heads, positions, head_size)."""
         return self._kv.shapes(positions)
 
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
@@ -149,7 +153,10 @@ class Execution:
         """tokens (T,) -> (T, hidden)."""
         if self._embed is None:
             raise ValueError("this shard has no embedding")
-        return self._embed.rows(tokens)
+        rows = self._embed.rows(tokens)
+        if self._after_embed is not None:
+            rows = self._after_embed.run(["hidden.out"], {"hidden": rows})[0]
+        return rows
 
     def decode(self, hidden: Floats, span: range, lengths: list[int]) -> Floats:
         """One token for each row of `span`, in one call: hidden (rows, hidden) -> (rows, hidden). Whoever calls fills
@@ -206,6 +213,7 @@ class Execution:
         self._bindings.clear()
         self._kv.close()
         self._body = None
+        self._after_embed = None
         self._heads.clear()
         if self._embed is not None:
             self._embed.close()
@@ -230,10 +238,9 @@ class Execution:
 
     def _bind(self, span: range, tokens: int) -> _Binding:
         assert self._body is not None
-        width = self._shard.architecture.hidden
-        made = _Binding(self._body, len(span), tokens, width)
-        made.input("cos", self._cos)
-        made.input("sin", self._sin)
+        made = _Binding(self._body, len(span), tokens, self._shard.hidden)
+        for name, table in self._rotary.items():
+            made.input(name, table)
         self._kv.bind(made, span)
         return made
 
@@ -274,14 +281,13 @@ _CPU: Final = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 
 
 class _KvArrays:
-    """Per attention unit a key and a value array, float32 (rows, kv_heads, capacity, kernel_head_size), on the
-    provider's device.
+    """For each state of the units a key and a value array, float32 (rows, heads, capacity, head_size), on the device of
+    the provider.
     """
 
     def __init__(self, shard: Shard) -> None:
-        self._names = [f"{kind}.{block}" for block in shard.blocks for kind in ("key", "value")]
-        self._heads = shard.architecture.kv_heads
-        self._size = shard.architecture.kernel_head_size
+        self._sizes = {name: (pair.heads, pair.head_size) for pair in shard.kv for name in pair.names}
+        self._position_bytes = shard.kv_bytes_per_token
         self._cuda = shard.provider == "cuda"
         self._host: dict[str, Floats] = {}
         self._device: dict[str, ort.OrtValue] = {}
@@ -291,23 +297,24 @@ class _KvArrays:
     @property
     def bytes(self) -> int:
         rows = self.shape.rows if self._cuda else self.used_rows
-        return len(self._names) * rows * self._row_bytes
+        return rows * self.shape.capacity * self._position_bytes
 
     def let_go(self, rows: int) -> None:
         if not self._cuda:
-            size = (self.used_rows - rows) * self._row_bytes
-            for array in self._host.values() if size > 0 else ():
-                let_go_of_memory(array.ctypes.data + rows * self._row_bytes, size)
+            unused = self.used_rows - rows
+            for name, array in self._host.items() if unused > 0 else ():
+                row_bytes = self._row_bytes(name)
+                let_go_of_memory(array.ctypes.data + rows * row_bytes, unused * row_bytes)
         self.used_rows = min(self.used_rows, rows)
 
-    @property
-    def _row_bytes(self) -> int:
-        return self._heads * self.shape.capacity * self._size * 4
+    def _row_bytes(self, name: str) -> int:
+        heads, size = self._sizes[name]
+        return heads * self.shape.capacity * size * 4
 
     def grow(self, shape: Shape, lengths: list[int]) -> None:
         """One array at a time; only filled positions are touched."""
-        for name in self._names:
-            fresh = np.zeros((shape.rows, self._heads, shape.capacity, self._size), np.float32)
+        for name, (heads, size) in self._sizes.items():
+            fresh = np.zeros((shape.rows, heads, shape.capacity, size), np.float32)
             if self.shape.rows:
                 self._fill(fresh, self._read(name), lengths[: self.shape.rows])
             self._write(name, fresh)
@@ -319,14 +326,14 @@ class _KvArrays:
         """
         large = not self._cuda and old.nbytes >= LARGE_BYTES
         for row, length in enumerate(lengths):
-            for head in range(self._heads):
+            for head in range(old.shape[1]):
                 copied = old[row, head]
                 fresh[row, head, :length] = copied[:length]
                 if large:
                     let_go_of_memory(copied.ctypes.data, copied.nbytes)
 
     def move(self, move: Move) -> None:
-        for name in self._names:
+        for name in self._sizes:
             array = self._read(name)
             array[move.target, :, : move.length] = array[move.source, :, : move.length]
             if self._cuda:
@@ -337,19 +344,19 @@ class _KvArrays:
             name: blake2b(
                 self._read(name)[row, :, first:stop].tobytes(), digest_size=DIGEST_BYTES
             ).hexdigest()
-            for name in self._names
+            for name in self._sizes
         }
 
     def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
-        wanted = [name for name in self._names if names is None or name in names]
+        wanted = [name for name in self._sizes if names is None or name in names]
         return {name: self._read(name)[row, :, :stop].copy() for name in wanted}
 
     def shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
-        return dict.fromkeys(self._names, (self._heads, positions, self._size))
+        return {name: (heads, positions, size) for name, (heads, size) in self._sizes.items()}
 
     def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
-        if arrays.keys() != set(self._names):
-            raise ValueError(f"expected {', '.join(self._names)}")
+        if arrays.keys() != self._sizes.keys():
+            raise ValueError(f"expected {', '.join(self._sizes)}")
         for name, value in arrays.items():
             array = self._read(name)
             array[row, :, : value.shape[1]] = value
@@ -357,14 +364,14 @@ class _KvArrays:
                 self._write(name, array)
 
     def bind(self, binding: _Binding, span: range) -> None:
-        shape = [len(span), self._heads, self.shape.capacity, self._size]
-        for name in self._names:
+        for name, (heads, size) in self._sizes.items():
+            shape = [len(span), heads, self.shape.capacity, size]
             if self._cuda:
                 device = OrtDevice(OrtDevice.cuda(), OrtDevice.default_memory(), 0)
                 start = self._device[name].data_ptr()
             else:
                 device, start = _CPU, self._host[name].ctypes.data
-            binding.updated_in_place(name, device, shape, start + span.start * self._row_bytes)
+            binding.updated_in_place(name, device, shape, start + span.start * self._row_bytes(name))
 
     def close(self) -> None:
         self._host.clear()

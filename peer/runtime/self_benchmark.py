@@ -27,8 +27,8 @@ from peer.runtime.kv_slots import KvSlots
 from peer.runtime.peak_memory import LONGEST, forget_peak, longer_bytes, peak_bytes
 from peer.runtime.piece_sizes import PIECE_TOKENS
 from peer.runtime.step_benchmark import steps_s
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, ManifestUnit
-from planner.model.shards import make_shard
 from planner.model.store import Store
 from planner.types import UnitKind
 
@@ -96,10 +96,11 @@ def measure_here(
     `measure_units`.
     """
     proof = proven(store, manifest, provider, threads)
-    return measure_units(manifest, proof, provider, threads, stop, context=context)
+    return measure_units(store, manifest, proof, provider, threads, stop, context=context)
 
 
 def measure_units(
+    store: Store,
     manifest: Manifest,
     proof: Proof,
     provider: str,
@@ -108,15 +109,19 @@ def measure_units(
     *,
     context: int = CONTEXT,
 ) -> UnitTimes:
-    """Takes a second or two. `overhead_bytes` holds where no weights are loaded, for conversations of `context`
-    positions. Raises CannotServe when the provider is missing, MeasuringEnded soon after `stop()`.
+    """Takes a second or two; `store` has the graphs. `overhead_bytes` holds where no weights are loaded, for
+    conversations of `context` positions. A kind that the model does not have takes as long as the other one. Raises
+    CannotServe when the provider is missing, MeasuringEnded soon after `stop()`.
     """
-    architecture = manifest.architecture
-    if architecture.context < CONTEXT:  # times are per unit and token, whatever the model was trained for
-        manifest = replace(manifest, architecture=replace(architecture, context=CONTEXT))
+    if manifest.context < CONTEXT:  # times are per unit and token, whatever the model was trained for
+        manifest = replace(manifest, context=CONTEXT)
     with tempfile.TemporaryDirectory(prefix="shoal-measure-") as folder:
-        trial = _Trial(manifest, _SparseBlobs(Path(folder), manifest), proof.form, provider, threads, stop)
-        found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _BODIES}
+        trial = _Trial(
+            manifest, _SparseBlobs(Path(folder), store, manifest), proof.form, provider, threads, stop
+        )
+        found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _bodies(manifest)}
+        for kind in _BODIES if found else ():
+            found.setdefault(kind, next(iter(found.values())))
         found["head"] = _time_head(trial)
         found["embed"], step_s = _time_step(trial)
         longer = _longer_bytes(trial, context)
@@ -136,21 +141,24 @@ def _longer_bytes(trial: _Trial, context: int) -> int:
     """What a longer context than the measured one adds beside the KV: scratch of attention, rotary tables."""
     if context <= CONTEXT:
         return 0
+    if "attn" not in _bodies(trial.manifest):
+        return 0
     one = replace(trial.manifest, units=(_copy(_first(trial.manifest, "attn"), 0),))
     shard = make_shard(one, trial.blobs, 0, 1, trial.provider, exact=trial.form.plain)
     _go_on(trial.stop)
     execution = Execution(shard, threads=trial.threads, context=min(context, LONGEST), form=trial.form)
     try:
         _go_on(trial.stop)
-        scratch = longer_bytes(execution, trial.manifest.architecture.hidden, context, CONTEXT)
+        scratch = longer_bytes(execution, trial.manifest.hidden, context, CONTEXT)
     finally:
         execution.close()
-    return scratch + 4 * trial.manifest.architecture.kernel_head_size * (context - CONTEXT)
+    angles = sum(len(frequencies) for frequencies in trial.manifest.rotary)
+    return scratch + 2 * 4 * angles * (context - CONTEXT)
 
 
 def measuring_bytes(manifest: Manifest) -> int:
     """What this process occupies at most while it measures, beyond what it did before."""
-    bodies = [_first(manifest, kind) for kind in _BODIES]
+    bodies = [_first(manifest, kind) for kind in _bodies(manifest)]
     kv_bytes = ROWS * CONTEXT
     weights = [
         _copies(manifest, one) * (one.resident_bytes + kv_bytes * one.kv_bytes_per_token) for one in bodies
@@ -164,25 +172,34 @@ class _SparseBlobs:
     take no disk.
 
     They are zeros but for the start of each tensor, because onnxruntime keeps weights of equal content only
-    once.
+    once. Graphs are those of the store.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, store: Store, manifest: Manifest) -> None:
         self._folder = folder
-        self._copies = manifest.architecture.blocks
+        self._store = store
+        self._graphs = {blob.sha256 for blob in manifest.graphs()}
+        self._copies = {unit.blob.sha256: _copies(manifest, unit) for unit in manifest.units}
         self._blobs = {unit.blob.sha256: unit for unit in manifest.units}
 
     def blob_path(self, sha256: str) -> Path:
+        if sha256 in self._graphs:
+            return self._store.blob_path(sha256)
         path = self._folder / sha256
         if not path.exists():
             with path.open("wb") as file:
-                unit = self._blobs[sha256]
-                file.truncate(unit.blob.bytes * self._copies)
-                for copy in range(self._copies):
+                unit, copies = self._blobs[sha256], self._copies[sha256]
+                file.truncate(unit.blob.bytes * copies)
+                for copy in range(copies):
                     for tensor in unit.tensors:
                         file.seek(copy * unit.blob.bytes + tensor.offset)
                         file.write(np.float32(copy + 1).tobytes()[-tensor.bytes :])
         return path
+
+
+def _bodies(manifest: Manifest) -> list[UnitKind]:
+    """The kinds of units between the first and the last that the model has."""
+    return [kind for kind in _BODIES if any(unit.kind == kind for unit in manifest.units)]
 
 
 def _first(manifest: Manifest, kind: UnitKind) -> ManifestUnit:
@@ -190,7 +207,8 @@ def _first(manifest: Manifest, kind: UnitKind) -> ManifestUnit:
 
 
 def _copies(manifest: Manifest, one: ManifestUnit) -> int:
-    return max(1, min(manifest.architecture.blocks, WORKING_BYTES // max(one.resident_bytes, 1)))
+    like = sum(unit.kind == one.kind for unit in manifest.units)
+    return max(1, min(like, WORKING_BYTES // max(one.resident_bytes, 1)))
 
 
 def _time_body(trial: _Trial, kind: UnitKind) -> _Times:
@@ -208,9 +226,7 @@ def _time_body(trial: _Trial, kind: UnitKind) -> _Times:
         for row in range(ROWS):
             slots.admit(bytes([row]))
         execution.ensure(slots, slots.rows, CONTEXT)
-        hidden = np.random.default_rng(0).standard_normal(
-            (PIECE_TOKENS, manifest.architecture.hidden), np.float32
-        )
+        hidden = np.random.default_rng(0).standard_normal((PIECE_TOKENS, manifest.hidden), np.float32)
 
         def decode_rows(count: int) -> None:
             for _, rows in shape.spans(range(count), slots.rows):
@@ -245,32 +261,23 @@ def _copy(unit: ManifestUnit, block: int) -> ManifestUnit:
     """Block `block`, with weights at a place of their own."""
     offset = block * unit.blob.bytes
     tensors = tuple(replace(tensor, offset=tensor.offset + offset) for tensor in unit.tensors)
-    state = tuple(f"{name.partition('.')[0]}.{block}" for name in unit.state)
-    return replace(unit, name=f"{unit.kind}.{block}", state=state, tensors=tensors)
+    kv = tuple(replace(pair, number=block * len(unit.kv) + number) for number, pair in enumerate(unit.kv))
+    return replace(unit, name=f"{unit.kind}.{block}", kv=kv, tensors=tensors)
 
 
 def _time_head(trial: _Trial) -> _Times:
     """A head above HEAD_BYTES is measured on its first rows only."""
     manifest = trial.manifest
     head = _first(manifest, "head")
-    vocab = manifest.architecture.vocab
+    vocab = manifest.vocab
     rows = max(1, min(vocab, vocab * HEAD_BYTES // max(head.resident_bytes, 1)))
-    tensors = tuple(
-        tensor
-        if len(tensor.shape) == 1
-        else replace(tensor, shape=(rows, *tensor.shape[1:]), bytes=tensor.bytes // vocab * rows)
-        for tensor in head.tensors
-    )
-    part = replace(
-        manifest,
-        architecture=replace(manifest.architecture, vocab=rows),
-        units=(replace(head, tensors=tensors),),
-    )
-    shard = make_shard(part, trial.blobs, 0, 1, trial.provider, exact=trial.form.plain)
+    part = replace(manifest, units=(head,))
+    shard = make_shard(part, trial.blobs, 0, 1, trial.provider, exact=trial.form.plain, vocabulary=rows)
     _go_on(trial.stop)
     execution = Execution(shard, threads=trial.threads, context=CONTEXT, form=trial.form)
     try:
-        hidden = np.ones((ROWS, manifest.architecture.hidden), np.float32)
+        hidden = np.ones((ROWS, manifest.hidden), np.float32)
+        rows = execution.head(hidden[:1]).shape[1]
         others = np.zeros(EVICT_BYTES, np.uint8)  # in a step the blocks' weights pass through the cache first
         decode, batch = _seconds(
             trial.stop,

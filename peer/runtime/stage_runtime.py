@@ -28,8 +28,7 @@ from peer.runtime.piece_sizes import LEAST_TOKENS, PIECE_TOKENS, PieceSizes
 from peer.runtime.prefix_kv import KeptFronts
 from peer.session.effects import PrefixWork
 from peer.session.evidence import Floats
-from planner.model.architecture import Architecture
-from planner.model.shards import Shard
+from planner.model.lowering import Shard
 
 SOON_TOKENS: Final = 64  # for which a cache that was copied has room
 GAP_ROWS: Final = 3  # idle rows carried along in a decode batch: each costs a quarter of another call
@@ -194,15 +193,15 @@ class StageRuntime:
         deliver: Callable[[Done | Refused], None],
         before_call: Callable[[], None] | None = None,
     ) -> None:
-        if context > shard.architecture.context:
-            raise ValueError(f"context of at most {shard.architecture.context} expected, got {context}")
+        if context > shard.context:
+            raise ValueError(f"context of at most {shard.context} expected, got {context}")
         self._shard = shard
         self._form = form
         self._slots = KvSlots(slots, context, form)
         self._execution = Execution(shard, threads=threads, context=context, form=form)
         self._fronts = KeptFronts(self._execution, self._slots)
         resident = psutil.Process().memory_info().rss
-        self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard.architecture)
+        self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard)
         self._deliver_to = deliver
         self._before_call = before_call or (lambda: None)
         self._inbox: deque[Step | _Release | _Truncate | _Digest | _Copy | _Put | PrefixWork] = deque()
@@ -432,7 +431,7 @@ class StageRuntime:
                 steps[row][0].position if row in steps else self._slots.length_of_row(row) for row in span
             ]
             self._execution.ensure(self._slots, span.stop, max(lengths) + 1)
-            hidden = np.zeros((len(span), self._shard.architecture.hidden), np.float32)
+            hidden = np.zeros((len(span), self._shard.hidden), np.float32)
             for row, (_, value) in steps.items():
                 hidden[row - span.start] = value[0]
             self._before_call()
@@ -539,17 +538,17 @@ class StageRuntime:
 
     def _check(self, step: Step) -> None:
         """The input's form; what a broken or hostile neighbour may send."""
-        architecture = self._shard.architecture
+        width, vocab = self._shard.hidden, self._shard.vocab
         if self._execution.has_embed and step.hidden is None:
             tokens = step.tokens
             if tokens is None or tokens.ndim != 1 or not len(tokens):
                 raise _Refusal(RefusalReason.FAILED, "token ids of shape (T,) expected by the first stage")
-            if int(tokens.min()) < 0 or int(tokens.max()) >= architecture.vocab:
-                raise _Refusal(RefusalReason.FAILED, f"token ids below {architecture.vocab} expected")
+            if int(tokens.min()) < 0 or int(tokens.max()) >= vocab:
+                raise _Refusal(RefusalReason.FAILED, f"token ids below {vocab} expected")
             return
         hidden = step.hidden
-        if hidden is None or hidden.ndim != 2 or not len(hidden) or hidden.shape[1] != architecture.hidden:
-            raise _Refusal(RefusalReason.FAILED, f"activations of shape (T, {architecture.hidden}) expected")
+        if hidden is None or hidden.ndim != 2 or not len(hidden) or hidden.shape[1] != width:
+            raise _Refusal(RefusalReason.FAILED, f"activations of shape (T, {width}) expected")
         if hidden.dtype != np.float32:
             raise _Refusal(RefusalReason.FAILED, f"float32 activations expected, got {hidden.dtype}")
         if not np.isfinite(hidden).all():
@@ -610,12 +609,11 @@ class StageRuntime:
             log.exception("the receiver of results failed")
 
 
-def scratch_bytes(architecture: Architecture) -> int:
+def scratch_bytes(shard: Shard) -> int:
     """What one piece of a prompt occupies while it runs: activations of the widest layer a few times over,
     and the logits.
     """
-    widest = max(2 * architecture.ffn, architecture.hidden)
-    return 4 * (4 * PIECE_TOKENS * widest + architecture.vocab)
+    return 4 * (4 * PIECE_TOKENS * shard.scratch + shard.vocab)
 
 
 def _step_of(item: Step | _Prompt) -> Step:

@@ -22,7 +22,7 @@ from peer.session.stage import StageCore
 from peer.wire.frame_codec import decode, encode
 from peer.wire.generated.frames import Finish, Open, Role, Step, Token
 from peer.wire.tensors import tensor_of
-from planner.model.shards import Shard
+from planner.model.lowering import Shard
 
 SESSION: Final = bytes(16)
 RUN: Final = (0, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
@@ -37,12 +38,12 @@ from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
 from peer.wire.generated.requests import KV_COPY, KvCopyRequest
 from peer.wire.json_codec import Body
+from planner.model.manifest import KvPair
 
 COPY_WITHIN_S: Final = 20.0
 AT_ONCE: Final = (
     2  # answers whose caches are copied here at the same time: one on the way, one being asked for
 )
-KINDS: Final = ("key", "value")
 
 log = logging.getLogger(__name__)
 
@@ -148,17 +149,22 @@ class Caches:
             return found
         wish = Wish(opening.session, source.run, units)
         told = told_of(await self._links.call(peer, KV_COPY, wish_request(wish)), opening.prompt_tokens)
-        have, names = told.have, self._names(units)
-        shape = (self._manifest.architecture.kv_heads, have, self._manifest.architecture.kernel_head_size)
-        size = 4 * len(names) * shape[0] * shape[1] * shape[2]
-        if not have or not names:
+        have = told.have
+        shapes = {
+            name: (pair.heads, have, pair.head_size) for pair in self._pairs(units) for name in pair.names
+        }
+        size = 4 * sum(math.prod(shape) for shape in shapes.values())
+        if not have or not shapes:
             return have, {}
         if self._model.pieces is None:
             raise CannotServe("this peer cannot fetch yet")
         data = await self._model.pieces.fetch(peer, told.sha256, size, OPEN_LENT)
         values = await asyncio.to_thread(unpacked, data, told.sha256)
         self.copied_bytes += len(data)
-        return have, dict(zip(names, values.reshape(len(names), *shape), strict=True))
+        arrays: dict[str, Floats] = {}
+        for name, shape in shapes.items():
+            arrays[name], values = values[: math.prod(shape)].reshape(shape), values[math.prod(shape) :]
+        return have, arrays
 
     async def _here(
         self, session: bytes, origin: str, run: Run_, units: Run_
@@ -175,9 +181,11 @@ class Caches:
         return None if arrays is None else (count, arrays)
 
     def _names(self, units: Run_) -> list[str]:
-        """The key and value arrays of the attention units among `units`, in order."""
-        names = [unit.name for unit in self._manifest.units[slice(*units)] if unit.kind == "attn"]
-        return [f"{kind}.{name.rpartition('.')[2]}" for name in names for kind in KINDS]
+        """The key and value arrays that `units` keep, in order."""
+        return [name for pair in self._pairs(units) for name in pair.names]
+
+    def _pairs(self, units: Run_) -> list[KvPair]:
+        return [pair for unit in self._manifest.units[slice(*units)] for pair in unit.kv]
 
 
 def packed(arrays: Iterable[Floats]) -> tuple[bytes, bytes]:

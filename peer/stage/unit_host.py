@@ -25,8 +25,8 @@ from peer.session.evidence import Floats
 from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
 from peer.transport.listeners import Listeners
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 
 T = TypeVar("T")

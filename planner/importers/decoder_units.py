@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import UnknownArchitecture
+from planner.importers.architecture import Architecture, SourceModel
 from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
-from planner.model.architecture import Architecture, SourceModel
 from planner.model.blob_plan import BlobPlan
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
 from planner.model.graph_manifest import KvState

@@ -17,18 +17,13 @@ from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from planner.errors import CorruptModel, MissingTensor, UnknownArchitecture
+from planner.importers.architecture import Architecture, RopeScaling
 from planner.importers.generation_settings import of_gguf
 from planner.importers.gguf_file import FileTensor, GgufFile, model_stem, read_gguf
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
 from planner.importers.tokenizer import tokenizer_from_gguf
-from planner.model.architecture import (
-    Architecture,
-    BlockQuantized,
-    RopeScaling,
-    SourceTensor,
-    TokenizerSource,
-)
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.sources import BlockQuantized, SourceTensor, TokenizerSource
 
 KNOWN = ("llama", "qwen2", "qwen3")  # mistral and smollm are written as "llama"
 PERMUTED = ("llama",)
@@ -87,7 +82,7 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
 
 @dataclass(frozen=True, slots=True)
 class GgufModel:
-    """A GGUF file as planner.model.architecture.SourceModel."""
+    """A GGUF file as planner.importers.architecture.SourceModel."""
 
     name: str
     architecture: Architecture

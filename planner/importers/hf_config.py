@@ -11,8 +11,9 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture, UnknownTokenizer
+from planner.importers.architecture import Architecture, RopeScaling
 from planner.importers.tokenizer import END_OF_TURN, chosen_by_tools, end_tokens
-from planner.model.architecture import Architecture, RopeScaling, TokenizerSource
+from planner.model.sources import TokenizerSource
 
 KNOWN = ("llama", "mistral", "qwen2", "qwen3")
 CONFIG_LIMIT_BYTES = 64 << 20  # tokenizer.json of large vocabularies reaches some 20 MiB

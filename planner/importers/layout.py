@@ -8,9 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.errors import CorruptModel, MissingTensor
-from planner.model.architecture import Architecture
-from planner.model.manifest import MOST_COUNTS
-from planner.model.shards import rotary_frequencies
+from planner.importers.architecture import MOST_COUNTS, Architecture
+from planner.importers.decoder_units import rotary_frequencies
 
 MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that says more is broken
 MAX_WIDTH = 1 << 20  # heads * head_size

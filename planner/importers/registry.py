@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from planner.errors import NoSuchModel, UnknownArchitecture
+from planner.importers.architecture import SourceModel
 from planner.importers.bert import FOLDER_FILES, is_encoder, open_encoder
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
@@ -17,7 +18,6 @@ from planner.importers.onnx.importing import files_of
 from planner.importers.package_files import PackageFile, Run, fetch_files, keep_made, silent
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
-from planner.model.architecture import SourceModel
 from planner.model.encoder import SourceEncoder
 
 HF_PREFIX = "hf:"

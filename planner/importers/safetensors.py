@@ -17,11 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
+from planner.importers.architecture import Architecture
 from planner.importers.generation_settings import of_folder
 from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
-from planner.model.architecture import Architecture, BlockQuantized, SourceTensor, TokenizerSource
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.sources import BlockQuantized, SourceTensor, TokenizerSource
 
 HEADER_LIMIT_BYTES = 100 << 20  # the format's own limit
 INDEX = "model.safetensors.index.json"
@@ -81,7 +82,7 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
 
 @dataclass(frozen=True, slots=True)
 class SafetensorsModel:
-    """A Hugging Face folder as planner.model.architecture.SourceModel."""
+    """A Hugging Face folder as planner.importers.architecture.SourceModel."""
 
     name: str
     architecture: Architecture

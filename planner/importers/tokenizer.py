@@ -17,7 +17,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pro
 from planner.errors import CorruptModel, UnknownTokenizer
 from planner.importers.gguf_file import GgufFile
 from planner.importers.pretokenizers import PRE_TOKENIZERS, normalizer, pre_tokenizer
-from planner.model.architecture import TokenizerSource
+from planner.model.sources import TokenizerSource
 
 KNOWN_MODELS = ("gpt2", "llama")
 SPACE = "▁"  # U+2581, SentencePiece's space

@@ -1,1 +1,1 @@
-"""What a model is to the planner: its architecture, manifest, units, shards and the store that holds them."""
+"""What a model is to the planner: its manifest, units, their graphs, and the store that holds them."""

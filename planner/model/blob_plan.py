@@ -15,8 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.model.architecture import SourceTensor
-from planner.model.manifest import DTYPE_BYTES, DType, StoredTensor
+from planner.model.checked_fields import DTYPE_BYTES, DType, StoredTensor
+from planner.model.sources import SourceTensor
 
 ALIGN: Final = 64  # bytes; a cache line, so that kernels may load stored tensors in place
 VALUES_AT_ONCE: Final = (

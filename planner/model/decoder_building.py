@@ -9,14 +9,20 @@ from typing import Final
 import onnx
 
 from planner.errors import CorruptModel, CorruptStore
-from planner.model.architecture import TokenizerSource
 from planner.model.blob_plan import BlobPlan
 from planner.model.blob_writer import put_blobs
-from planner.model.decoder import KvPair, Manifest, ManifestUnit, decode_manifest, encode_manifest
+from planner.model.checked_fields import StoredTensor
 from planner.model.graph_manifest import KvState
 from planner.model.lowering import make_graphs
-from planner.model.manifest import StoredTensor
+from planner.model.manifest import (
+    KvPair,
+    Manifest,
+    ManifestUnit,
+    decode_manifest,
+    encode_manifest,
+)
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.sources import TokenizerSource
 from planner.model.store import PIECE_BYTES, BlobRef, Store
 from planner.model.units import Progress, params_of, resident_bytes
 from planner.types import UnitKind, WeightFormat
@@ -38,8 +44,8 @@ class UnitSource:
 
 @dataclass(frozen=True, slots=True)
 class DecoderSource:
-    """A decoder before it is stored; numbers as in planner.model.decoder.Manifest. `blobs`: by a name of the importer's
-    own, what a blob will hold. The first unit looks tokens up, the last makes logits.
+    """A decoder before it is stored; numbers as in planner.model.manifest. `blobs`: by a name of the importer's own,
+    what a blob will hold. The first unit looks tokens up, the last makes logits.
     """
 
     name: str

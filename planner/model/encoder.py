@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.errors import CorruptStore
-from planner.model.manifest import (
+from planner.model.checked_fields import (
     Fields,
     StoredTensor,
     blob_document,

@@ -2,7 +2,7 @@
 
 tokens i64 (batch, length), mask f32 (batch, length): 1 for a token, 0 for what only fills up -> embedding f32 (batch,
 hidden). Attention sees no filled-up place, and no such place counts in a mean. All is float32, without graphs' weights:
-every matrix is at an offset of a blob that is named by its hash, as those of planner.model.shards.
+every matrix is at an offset of a blob that is named by its hash, as those of planner.model.lowering.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from typing import Final, Literal, get_args
 
 from planner.errors import CorruptStore
 from planner.model.blob_ref import BlobRef
-from planner.model.manifest import (
+from planner.model.checked_fields import (
     MAX_BLOB_BYTES,
     MAX_COUNT,
     MAX_NAME_CHARS,

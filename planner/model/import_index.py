@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from planner.errors import CorruptModel, NoSuchModel
+from planner.model.checked_fields import canonical
 from planner.model.durable_files import free_name
-from planner.model.manifest import canonical
 
 IMPORTER: Final = (
     3  # raised when an import makes another model of the same files, so that they are imported anew

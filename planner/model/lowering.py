@@ -43,15 +43,21 @@ import numpy.typing as npt
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from planner.errors import CorruptStore
+from planner.model.checked_fields import DType, StoredTensor
 from planner.model.compose import Blobs, Declared, checked_graph, wrong_graph
-from planner.model.decoder import MAX_SCRATCH, MAX_VOCAB, KvPair, Manifest, ManifestUnit
 from planner.model.graph_manifest import MAX_HEAD_SIZE, MAX_HEADS
-from planner.model.manifest import DType, StoredTensor
+from planner.model.manifest import (
+    MAX_SCRATCH,
+    MAX_VOCAB,
+    KvPair,
+    Manifest,
+    ManifestUnit,
+)
 from planner.model.onnx_graph import IR_VERSION, MICROSOFT, ONNX_TYPES, OPSET, Placed
+from planner.model.units import BLOCK
 
 SHOAL: Final = "shoal"
 VERSIONS: Final[Mapping[str, int]] = {"": OPSET, MICROSOFT: 1, SHOAL: 1}  # of operators that a unit may use
-BLOCK: Final = 32  # columns that share a scale
 HEAD_GROUP: Final = 16  # GroupQueryAttention with rotary embedding takes multiples of it only
 
 ACCURACY_8BIT: Final = 4  # activations rounded to 8 bits per block: the only fast kernel for 8-bit weights
@@ -111,9 +117,10 @@ class Graphs:
 class Shard:
     """Units [first, stop) of a model for one provider. `kv`: the pairs of arrays that they keep, in order.
 
-    `hidden`, `context`, `scratch` and `rotary` as in the manifest.
+    `vocab`, `hidden`, `context`, `scratch` and `rotary` as in the manifest.
     """
 
+    vocab: int
     hidden: int
     context: int
     scratch: int
@@ -154,6 +161,7 @@ def make_shard(
     parts = [_read(manifest, place, blobs) for place in range(first, stop)]
     embed, head = _ends(parts)
     return Shard(
+        vocab=manifest.vocab,
         hidden=manifest.hidden,
         context=manifest.context,
         scratch=manifest.scratch,

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from planner.model.manifest import DType, StoredTensor
+from planner.model.checked_fields import DType, StoredTensor
 from planner.model.store import BlobRef
 
 IR_VERSION: Final = 10  # onnxruntime-web refuses newer than 13; onnx writes newer by default
@@ -17,7 +17,7 @@ MICROSOFT: Final = "com.microsoft"
 
 Placed = Literal[
     "blobs", "exact", "packed", "wide"
-]  # where weights lie, and in which form: planner.model.shards
+]  # where weights lie, and in which form: planner.model.lowering
 
 ONNX_TYPES: Final[dict[DType, int]] = {
     "f32": TensorProto.FLOAT,
@@ -71,11 +71,6 @@ class Graph:
             location, offset = f"{unit.name}/{tensor.name}", first * row_bytes
         shape = (stop - first, *tensor.shape[1:])
         return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
-
-    def made(self, name: str, unit: StoredUnit, location: str, shape: tuple[int, int], first: int = 0) -> str:
-        """A float32 matrix that whoever runs the graph makes from what is stored, from row `first` on."""
-        size, offset = 4 * shape[0] * shape[1], 4 * first * shape[1]
-        return self._outside(name, "f32", shape, f"{unit.name}/{location}", offset, size)
 
     def times(self, source: str, matrix: str, output: str) -> str:
         """`source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs)."""

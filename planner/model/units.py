@@ -1,5 +1,4 @@
-"""How a model's weights become units: which tensors are fused, in which form each is stored, and what it
-costs to keep.
+"""In which form each tensor of a unit is stored, and what it costs to keep.
 
 Forms of a linear layer `name` with N outputs and K inputs, B = K/32 blocks (K padded to whole blocks):
     8bit   name.q8 u8 (N, B, 32), name.scale f32 (N, B):           w = scale * (q - 128)
@@ -8,37 +7,24 @@ Forms of a linear layer `name` with N outputs and K inputs, B = K/32 blocks (K p
     f32    name.w f32 (N, K)           f16   name.w f16 (N, K)
 A nibble pair holds the lower index in the low nibble. Q4_1 is `d * q + m`: `zero` is the whole number nearest
 to -m/d and `rest = m + zero * d`, so the sum of both is the file's weight exactly and what is multiplied with
-quantized activations is centred. q, k, v are one linear (`qkv`), gate and up another (`gate_up`): rows below
-one another.
+quantized activations is centred. A linear may be several of the source, with rows below one another.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol, assert_never
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.errors import CorruptModel, CorruptStore, UnknownArchitecture
-from planner.model.architecture import Architecture, BlockQuantized, SourceModel, SourceTensor
+from planner.errors import CorruptModel
 from planner.model.blob_plan import ALIGN, BlobPlan, Rows, Tensors, planned
-from planner.model.blob_writer import put_blobs
-from planner.model.manifest import (
-    DTYPE_BYTES,
-    FORMAT,
-    DType,
-    Manifest,
-    ManifestUnit,
-    StoredTensor,
-    decode_manifest,
-    encode_manifest,
-    unit_names,
-)
-from planner.model.store import PIECE_BYTES, BlobRef, Store
+from planner.model.checked_fields import DType, StoredTensor
+from planner.model.sources import BlockQuantized, SourceTensor
+from planner.model.store import BlobRef, Store
 from planner.types import UnitKind, WeightFormat
 
 BLOCK: Final = 32  # columns that share a scale: the block of every GGUF type that maps exactly
@@ -50,72 +36,6 @@ _DTYPES: Final[dict[np.dtype[Any], DType]] = {
     np.dtype(np.float16): "f16",
     np.dtype(np.uint8): "u8",
 }
-
-
-def build_model(
-    source: SourceModel, weights: WeightFormat, store: Store, progress: Progress | None = None
-) -> str:
-    """Cut `source` into units, put their blobs and the manifest into `store`; returns the model id.
-
-    `progress(done, total)` counts bytes of blobs; it is called from several threads, one at a time. Computes on every
-    core, a few megabytes of each blob at once. Raises ModelError or StoreError.
-    """
-    architecture = source.architecture
-    _check(architecture)
-    plans = _blob_plans(source, weights)
-    _check_manifest(
-        _manifest(source, weights, plans, {name: _unknown(plan.bytes) for name, plan in plans.items()})
-    )
-    refs = dict(zip(plans, put_blobs(store, [*plans.values()], progress), strict=True))
-    tokenizer = store.put_blob([source.tokenizer.tokenizer_json])
-    return store.put_manifest(
-        encode_manifest(replace(_manifest(source, weights, plans, refs), tokenizer=tokenizer))
-    )
-
-
-def _manifest(
-    source: SourceModel, weights: WeightFormat, plans: Mapping[str, BlobPlan], refs: Mapping[str, BlobRef]
-) -> Manifest:
-    """What is stored of `source` with these blobs; the tokenizer's blob has only its size."""
-    architecture = source.architecture
-    units: list[ManifestUnit] = []
-    for name, kind in unit_names(architecture.blocks):
-        tied = kind == "head" and architecture.tied_embedding
-        blob_name = "embed" if tied else name
-        tensors = plans[blob_name].tensors
-        if tied:
-            tensors = tuple(_renamed(tensor, "embed.", "head.") for tensor in tensors)
-        elif kind == "embed":
-            tensors = tuple(tensor for tensor in tensors if tensor.name.startswith("embed."))
-        units.append(_unit(name, kind, architecture, refs[blob_name], tensors))
-    tokenizer = source.tokenizer
-    return Manifest(
-        format=FORMAT,
-        name=source.name,
-        weights=weights,
-        architecture=architecture,
-        tokenizer=_unknown(len(tokenizer.tokenizer_json)),
-        chat_template=tokenizer.chat_template,
-        bos_token=tokenizer.bos_token,
-        end_tokens=tokenizer.end_tokens,
-        add_bos=tokenizer.add_bos,
-        units=tuple(units),
-        sampling=source.sampling,
-    )
-
-
-def _unknown(size: int) -> BlobRef:
-    """A blob that is not there yet."""
-    nothing = "0" * 64
-    return BlobRef(nothing, size, (nothing,) * -(-size // PIECE_BYTES))
-
-
-def _check_manifest(manifest: Manifest) -> None:
-    """Raises CorruptModel for what no peer would read again, before anything is written."""
-    try:
-        decode_manifest(encode_manifest(manifest))
-    except (CorruptStore, UnicodeEncodeError) as error:
-        raise CorruptModel(f"{manifest.name} cannot be kept: {error}") from error
 
 
 def resident_bytes(kind: UnitKind, tensors: Iterable[StoredTensor]) -> int:
@@ -188,18 +108,6 @@ def pack_nibbles(values: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return np.bitwise_or(values[..., 0::2], high)
 
 
-def _check(architecture: Architecture) -> None:
-    if architecture.rope_dims != architecture.head_size:
-        raise UnknownArchitecture(
-            f"models that rotate whole heads expected, got rotary over {architecture.rope_dims} of "
-            f"{architecture.head_size} head dimensions"
-        )
-    if architecture.rope_scaling is not None and architecture.rope_scaling.kind not in ("llama3", "linear"):
-        raise UnknownArchitecture(
-            f'rope scaling "{architecture.rope_scaling.kind}" is not known; llama3 and linear are'
-        )
-
-
 def _blocked(w: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     rows, columns = w.shape
     padding = -columns % BLOCK
@@ -241,21 +149,6 @@ def _one(tensor: SourceTensor, name: str, weights: WeightFormat) -> Tensors:
                 return {"w": _finite(tensor.float32().astype(np.float16), f"{name} as float16")}
         case _:
             assert_never(weights)
-
-
-def _blob_plans(source: SourceModel, weights: WeightFormat) -> dict[str, BlobPlan]:
-    """The plan of each blob, by the unit it is made for; a tied head lies in that of the embedding."""
-    a = source.architecture
-    embed, head = StoredParts(source, weights), StoredParts(source, weights)
-    embed.table("embed", a.vocab, a.hidden)
-    (embed if a.tied_embedding else head).vector("norm", [("head.norm", a.hidden)])
-    if not a.tied_embedding:
-        head.table("head", a.vocab, a.hidden)
-    plans = {"embed": embed.plan()} | ({} if a.tied_embedding else {"head": head.plan()})
-    for block in range(a.blocks):
-        plans[f"attn.{block}"] = _attn(source, block, weights)
-        plans[f"ffn.{block}"] = _ffn(source, block, weights)
-    return plans
 
 
 class Parts(Protocol):
@@ -356,38 +249,6 @@ def _vector(name: str, part: str, tensor: SourceTensor) -> Tensors:
     return {name: _finite(tensor.float32(), part)}
 
 
-def _attn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
-    a = source.architecture
-    prefix = f"attn.{block}"
-    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
-    sizes = (("q", queries), ("k", keys), ("v", keys))
-    blob = StoredParts(source, weights)
-    blob.vector("norm", [(f"{prefix}.norm", a.hidden)])
-    blob.linear("qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden)
-    if a.qkv_bias:
-        blob.vector("qkv.bias", [(f"{prefix}.{part}_bias", rows) for part, rows in sizes])
-    if a.qk_norm:
-        blob.vector("q_norm", [(f"{prefix}.q_norm", a.head_size)])
-        blob.vector("k_norm", [(f"{prefix}.k_norm", a.head_size)])
-    blob.linear("o", [(f"{prefix}.o", a.hidden)], queries)
-    return blob.plan()
-
-
-def _ffn(source: SourceModel, block: int, weights: WeightFormat) -> BlobPlan:
-    a = source.architecture
-    prefix = f"ffn.{block}"
-    blob = StoredParts(source, weights)
-    blob.vector("norm", [(f"{prefix}.norm", a.hidden)])
-    blob.linear("gate_up", [(f"{prefix}.gate", a.ffn), (f"{prefix}.up", a.ffn)], a.hidden)
-    blob.linear("down", [(f"{prefix}.down", a.hidden)], a.ffn)
-    return blob.plan()
-
-
-def _renamed(tensor: StoredTensor, old: str, new: str) -> StoredTensor:
-    name = new + tensor.name.removeprefix(old) if tensor.name.startswith(old) else tensor.name
-    return StoredTensor(name, tensor.dtype, tensor.shape, tensor.offset, tensor.bytes)
-
-
 def put_tensors(store: Store, tensors: Tensors) -> tuple[BlobRef, tuple[StoredTensor, ...]]:
     """One blob with all tensors, each aligned."""
     stored: list[StoredTensor] = []
@@ -416,29 +277,3 @@ def params_of(tensors: Iterable[StoredTensor]) -> int:
         elif not tensor.name.endswith((".scale", ".zero", ".rest")):
             total += values
     return total
-
-
-def _unit(
-    name: str,
-    kind: UnitKind,
-    architecture: Architecture,
-    blob: BlobRef,
-    tensors: tuple[StoredTensor, ...],
-) -> ManifestUnit:
-    a = architecture
-    block = name.partition(".")[2]
-    params = params_of(tensors)
-    return ManifestUnit(
-        name=name,
-        kind=kind,
-        inputs=("tokens",) if kind == "embed" else ("hidden",),
-        outputs=("logits",) if kind == "head" else ("hidden",),
-        state=(f"key.{block}", f"value.{block}") if kind == "attn" else (),
-        params=params,
-        flops_per_token=0 if kind == "embed" else 2 * params,
-        out_bytes_per_token=4 if kind == "head" else a.hidden * DTYPE_BYTES["f32"],
-        kv_bytes_per_token=2 * a.kv_heads * a.kernel_head_size * DTYPE_BYTES["f32"] if kind == "attn" else 0,
-        blob=blob,
-        tensors=tensors,
-        resident_bytes=resident_bytes(kind, tensors),
-    )

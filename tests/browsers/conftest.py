@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from tests.browsers.harness import WEB_PEER, Driver, Models, built, driving
 from tests.browsers.numerics import Cut
 from tests.imported import imported

@@ -21,6 +21,7 @@ import pytest
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.origin.answer_stream import Delta, Settings
 from planner.model.store import Store
 from planner.types import WeightFormat
 from signaling.invites import Role
@@ -245,3 +246,12 @@ async def founded(
     key = identity_from_seed(os.urandom(32))
     async with found(promise, options, models.store, key) as mesh:
         yield mesh
+
+
+async def tokens_of(mesh: MeshMember, prompt: str, count: int) -> list[int]:
+    """What Python's asker gets."""
+    conversation = mesh.conversation()
+    pieces = conversation.complete(prompt, Settings(max_tokens=count, ignore_end=True))
+    found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
+    conversation.close()
+    return found

@@ -22,9 +22,9 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Settings
 from peer.state.generated.commands import PlanStage
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 from signaling.app_files import built_app
 from signaling.keys import identity_from_seed

@@ -18,9 +18,9 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Conversation, Delta, Settings
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from tests.browsers.harness import PLEDGE, WEB_PEER, Models, driving, founded, launch
 from tests.patience import WITHIN_S
 

@@ -22,13 +22,14 @@ from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
 from peer.runtime.kv_slots import KvSlots
 from peer.session.position_spans import steps_of
+from planner.importers.architecture import Architecture, SourceModel
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
-from planner.model.architecture import Architecture, SourceModel, SourceTensor, TokenizerSource
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.sampling_defaults import SamplingDefaults
-from planner.model.shards import make_shard
+from planner.model.sources import SourceTensor, TokenizerSource
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 
 Floats = npt.NDArray[np.float32]
@@ -151,7 +152,7 @@ async def in_browser(store: Store, page: Path, model: str, provider: str, tokens
         "evaluate": {"call": "logits", "args": [model, provider, tokens, len(PROMPT)]},
     }
     found = await drive(store, page, order)
-    vocab = decode_manifest(store.manifest_bytes(model)).architecture.vocab
+    vocab = decode_manifest(store.manifest_bytes(model)).vocab
     return np.frombuffer(base64.b64decode(found["value"]), np.float32).reshape(-1, vocab)
 
 

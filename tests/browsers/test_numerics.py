@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from peer.bench.browser import browser_path, build_page, drive
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 from tests.browsers.harness import binary
 from tests.browsers.numerics import SOFTWARE_GPU, Cut, difference, in_browser, on_cpu

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from peer.member.mesh_member import MeshMember
-from peer.origin.answer_stream import Delta, Settings
-from tests.browsers.harness import Driver, Models, founded, launch, visit
+from tests.browsers.harness import Driver, Models, founded, launch, tokens_of, visit
 from tests.patience import WITHIN_S, soon
 
 PROMPT = "The capital of France is"
@@ -18,15 +17,6 @@ ANSWER_TOKENS = 64
 MOST_BLOCKED_S = 0.1  # of the page's thread, while it computes and shows an answer
 ANSWERS = 4  # to look at: what the page itself does comes back with each, what the machine does need not
 LEAVES_WITHIN_S = 5.0  # a closed tab says goodbye
-
-
-async def tokens_of(mesh: MeshMember, prompt: str, count: int) -> list[int]:
-    """What Python's asker gets."""
-    conversation = mesh.conversation()
-    pieces = conversation.complete(prompt, Settings(max_tokens=count, ignore_end=True))
-    found = [piece.token async for piece in pieces if isinstance(piece, Delta) and piece.token >= 0]
-    conversation.close()
-    return found
 
 
 @pytest.mark.parametrize("browser", ["chromium", "firefox"])

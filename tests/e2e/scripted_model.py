@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from planner.model.architecture import TokenizerSource
+from planner.model.sources import TokenizerSource
 from tests.peer.made_up_models import MadeUpModel, small_architecture
 
 HIDDEN = 256  # so wide that random directions are nearly at right angles

@@ -18,9 +18,9 @@ from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.state.generated.commands import ConversationStarted
 from peer.state.member_commands import encode_command
 from peer.wire.generated.requests import LEADER, PROPOSE, ProposeRequest
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from tests.e2e.command import Running, running
 from tests.patience import WITHIN_S
 from tests.planner.tiny_models import TinyModel

@@ -14,9 +14,9 @@ from peer.member.peer_options import MeshOptions
 from peer.state.failure_domains import UNKNOWN, Surroundings, hashed, hazard_milli
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import route_of
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.e2e.real_mesh import options

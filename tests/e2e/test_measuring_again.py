@@ -34,10 +34,10 @@ from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.files import NAME
 from planner.history.reading import ask
 from planner.history.writing import HistoryWriter
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.predict.unit_times import MIN_RUNS
 from planner.types import Unit
 from signaling.keys import identity_from_seed

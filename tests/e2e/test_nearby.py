@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.importers.decoder_units import build_model
 from planner.model.store import Store
-from planner.model.units import build_model
 from tests.e2e.command import running
 from tests.e2e.namespaces import can_make, inside, star
 from tests.e2e.scripted_model import END, scripted_model

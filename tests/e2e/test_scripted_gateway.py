@@ -17,8 +17,8 @@ from peer.gateway.grammar_jobs import GuidedAnswer
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.joining import Founding, found
 from peer.member.peer_options import MeshOptions
+from planner.importers.decoder_units import build_model
 from planner.model.store import Store
-from planner.model.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.e2e.real_mesh import CONTEXT, options

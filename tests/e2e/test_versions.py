@@ -20,9 +20,9 @@ from peer.session.prefix_cache import split
 from peer.session.stage import StageCore
 from peer.state.generated.commands import ConversationStarted, EntryChosen, MessageAdded, ParticipantSet
 from peer.wire.generated.frames import Open
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.store import Store
-from planner.model.units import build_model
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.e2e.real_mesh import options

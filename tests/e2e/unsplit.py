@@ -11,8 +11,8 @@ from peer.runtime.execution import Execution, Row
 from peer.runtime.kv_slots import KvSlots
 from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.sampling import Sampling, needs_history, sample
+from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest
-from planner.model.shards import make_shard
 from tests.e2e.real_mesh import CONTEXT, Models
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."

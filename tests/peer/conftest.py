@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
-from planner.model.units import build_model
 from planner.types import WeightFormat
 from tests.peer.made_up_models import MadeUpModel, Model, small_architecture
 

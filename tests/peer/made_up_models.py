@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from planner.model.architecture import Architecture, BlockQuantized, TokenizerSource
+from planner.importers.architecture import Architecture
 from planner.model.manifest import Manifest
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.sources import BlockQuantized, TokenizerSource
 from planner.model.store import Store
 
 Model = tuple[Manifest, Store]

@@ -22,17 +22,17 @@ from onnx import helper
 from planner.errors import CorruptStore
 from planner.importers.decoder_units import decoder_source
 from planner.importers.unit_graphs import INPUT, UnitGraph
-from planner.model.architecture import BlockQuantized
-from planner.model.decoder import (
+from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
+from planner.model.graph_manifest import KvState
+from planner.model.lowering import make_graphs, rotary_tables
+from planner.model.manifest import (
     ManifestUnit,
     decode_manifest,
     encode_manifest,
     packed_bytes,
     wide_bytes,
 )
-from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
-from planner.model.graph_manifest import KvState
-from planner.model.lowering import make_graphs, rotary_tables
+from planner.model.sources import BlockQuantized
 from planner.model.store import BlobRef, Store
 from planner.model.units import StoredParts
 from planner.types import WeightFormat

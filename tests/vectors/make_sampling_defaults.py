@@ -20,7 +20,7 @@ from planner.model.manifest import decode_manifest
 from planner.model.sampling_defaults import LIKELIEST, OPENAI, USUAL, SamplingDefaults
 
 PATH = beside(__file__, "sampling_defaults.json")
-GRAPHS = beside(__file__, "graphs.json")
+DECODERS = beside(__file__, "lowering.json")
 OWN: Final = SamplingDefaults(0.6, 20, 0.9, 0.05, 1.1)
 SAYS: Final[dict[str, Any]] = {
     "temperature": 600_000,
@@ -63,10 +63,11 @@ def manifests() -> list[dict[str, Any]]:
     says: list[Any] = [SAYS, None, [], "0.7", {}]
     says += [{**SAYS, name: value} for name, values in (*RIGHT.items(), *WRONG.items()) for value in values]
     says += [{other: SAYS[other] for other in SAYS if other != name} for name in SAYS]
-    whole = json.loads(json.loads(GRAPHS.read_text(encoding="utf-8"))["cases"][0]["manifest"])
+    whole = json.loads(json.loads(DECODERS.read_text(encoding="utf-8"))["cases"][0]["manifest"])
     rows = []
     for said in says:
-        document = copy.deepcopy(whole) | {"sampling": said}
+        document = copy.deepcopy(whole)
+        document["decoder"]["sampling"] = said
         try:
             found = decode_manifest(json.dumps(document).encode()).sampling
         except CorruptStore:

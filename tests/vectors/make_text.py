@@ -12,7 +12,7 @@ from tracing import beside, written
 
 from peer.model.chat_template import ChatTemplate, ChatTemplateError, Message, plain_chat
 from peer.model.tokenizer import StopStrings, Text
-from planner.model.architecture import TokenizerSource
+from planner.model.sources import TokenizerSource
 
 PATH = beside(__file__, "text.json")
 SEED = 20260715

@@ -1,11 +1,12 @@
 /* Logits of a whole model on one provider, step by step over given tokens: what docs/numerics.md compares. */
 
-import { cacheNames, type Execution } from '../src/runtime/execution';
+import type { Execution, ShardSource } from '../src/runtime/execution';
 import { WasmExecution } from '../src/runtime/execution_wasm';
 import { KvSlots } from '../src/runtime/kv_slots';
-import { blobsOf, decodeManifest, type ManifestUnit } from '../src/planner/manifest';
+import type { Provider } from '../src/planner/linear';
+import { makeGraphs } from '../src/planner/lowering';
+import { blobsOf, decodeManifest, dimensionsOf, kvNames, type ManifestUnit } from '../src/planner/manifest';
 import { type Load, StageRuntime } from '../src/runtime/worker_handle';
-import { makeGraphs, type Provider } from '../src/planner/shards';
 
 const CONTEXT = 128;
 
@@ -38,21 +39,29 @@ async function whole(model: string): Promise<Load> {
   return { manifest, first: 0, stop, blobs };
 }
 
-window.unequal = async (model, provider) => {
+/** The model on one provider, whole. */
+async function loaded(
+  model: string,
+  provider: Provider,
+): Promise<{ readonly manifest: Load['manifest']; readonly execution: Execution }> {
   const { manifest, stop, blobs } = await whole(model);
-  const { architecture, units } = manifest;
-  const graphs = makeGraphs(manifest, 0, stop, provider);
-  const execution = await load(provider, { architecture, units, graphs }, blobs);
-  const { hidden: width } = architecture;
+  const graphs = makeGraphs(manifest, blobs, 0, stop, provider);
+  const source = { dimensions: dimensionsOf(manifest), units: manifest.units, graphs };
+  return { manifest, execution: await load(provider, source, blobs) };
+}
+
+window.unequal = async (model, provider) => {
+  const { manifest, execution } = await loaded(model, provider);
+  const { hidden: width, units, vocab } = manifest;
   const rows = 4;
   const slots = new KvSlots(rows + 1, CONTEXT);
   for (let row = 0; row <= rows; row++) slots.admit(String(row));
   execution.ensure(slots, rows + 1, CONTEXT);
-  const given = execution.embed(Int32Array.from({ length: 40 }, (_, at) => 100 + 7 * at));
+  const given = await execution.embed(Int32Array.from({ length: 40 }, (_, at) => 100 + 7 * at));
   const lengths = [3, 17, 40, 8];
   for (const [row, length] of lengths.entries())
     await execution.prompt(given.slice(0, length * width), row, 0);
-  const tokens = execution.embed(Int32Array.of(11, 22, 33, 44));
+  const tokens = await execution.embed(Int32Array.of(11, 22, 33, 44));
   const together = (await execution.decode(tokens, { start: 0, stop: rows }, lengths)).slice();
   const logits = (await execution.head(together)).slice();
   let batch = 0;
@@ -60,7 +69,6 @@ window.unequal = async (model, provider) => {
     const one = tokens.slice(row * width, (row + 1) * width);
     const alone = (await execution.decode(one, { start: row, stop: row + 1 }, [length])).slice();
     batch += different(alone, together.subarray(row * width, (row + 1) * width));
-    const vocab = architecture.vocab;
     batch += different(await execution.head(alone), logits.subarray(row * vocab, (row + 1) * vocab));
   }
   const uncut = (await execution.prompt(given, rows, 0)).slice();
@@ -89,7 +97,7 @@ async function movedUnequal(
   of: { readonly from: number; readonly count: number; readonly rows: readonly [number, number, number] },
 ): Promise<number> {
   const { from, count, rows } = of;
-  const names = cacheNames(units);
+  const names = kvNames(units);
   const values = await execution.read(from, count, names);
   const part = { names, have: count, values };
   const half = count >> 1;
@@ -106,17 +114,14 @@ async function movedUnequal(
 }
 
 window.crowd = async (model, provider) => {
-  const { manifest, stop, blobs } = await whole(model);
-  const { architecture, units } = manifest;
-  const graphs = makeGraphs(manifest, 0, stop, provider);
-  const execution = await load(provider, { architecture, units, graphs }, blobs);
-  const { hidden: width } = architecture;
+  const { manifest, execution } = await loaded(model, provider);
+  const { hidden: width, units } = manifest;
   const lengths = [3, 17, 8];
   const slots = new KvSlots(lengths.length + 1, CONTEXT);
   for (const row of lengths.keys()) slots.admit(String(row));
   execution.ensure(slots, lengths.length + 1, CONTEXT);
-  const given = execution.embed(Int32Array.from({ length: 17 }, (_, at) => 100 + 7 * at));
-  const tokens = execution.embed(Int32Array.of(11, 22, 33));
+  const given = await execution.embed(Int32Array.from({ length: 17 }, (_, at) => 100 + 7 * at));
+  const tokens = await execution.embed(Int32Array.of(11, 22, 33));
   const alone: Float32Array[] = [];
   for (const [row, length] of lengths.entries()) {
     await execution.prompt(given.slice(0, length * width), 0, 0);
@@ -149,20 +154,17 @@ window.untilLost = async (model) => {
 };
 
 window.logits = async (model, provider, tokens, prompt) => {
-  const { manifest, stop, blobs } = await whole(model);
-  const { architecture, units } = manifest;
-  const source = { architecture, units, graphs: makeGraphs(manifest, 0, stop, provider) };
-  const execution = await load(provider, source, blobs);
-  const { hidden: width, vocab } = architecture;
+  const { manifest, execution } = await loaded(model, provider);
+  const { hidden: width, vocab } = manifest;
   const slots = new KvSlots(1, CONTEXT);
   slots.admit('0');
   execution.ensure(slots, 1, CONTEXT);
   const found = new Float32Array((tokens.length - prompt + 1) * vocab);
-  const given = execution.embed(Int32Array.from(tokens.slice(0, prompt)));
+  const given = await execution.embed(Int32Array.from(tokens.slice(0, prompt)));
   let hidden = (await execution.prompt(given, 0, 0)).slice(-width);
   found.set(await execution.head(hidden));
   for (let at = prompt; at < tokens.length; at++) {
-    const row = execution.embed(Int32Array.of(tokens[at] ?? 0));
+    const row = await execution.embed(Int32Array.of(tokens[at] ?? 0));
     hidden = (await execution.decode(row, { start: 0, stop: 1 }, [at])).slice();
     found.set(await execution.head(hidden), (at - prompt + 1) * vocab);
   }
@@ -172,7 +174,7 @@ window.logits = async (model, provider, tokens, prompt) => {
 
 async function load(
   provider: Provider,
-  source: Parameters<typeof WasmExecution.load>[0],
+  source: ShardSource,
   blobs: ReadonlyMap<string, Uint8Array>,
 ): Promise<Execution> {
   if (provider === 'wasm') return WasmExecution.load(source, blobs, 1, CONTEXT);

@@ -5,7 +5,7 @@ import wllamaUrl from '@wllama/wllama/esm/wasm/wllama.wasm?url';
 
 import './numerics';
 
-import { blobsOf, decodeManifest } from '../src/planner/manifest';
+import { blobsOf, decodeManifest, graphsOf } from '../src/planner/manifest';
 import { abilities, candidate } from '../src/runtime/self_benchmark';
 import { type Answer, StageRuntime } from '../src/runtime/worker_handle';
 import { GREEDY } from '../src/session/sampling';
@@ -56,9 +56,11 @@ const fetched = async (path: string): Promise<Uint8Array<ArrayBuffer>> =>
 
 window.measureShoal = async (model, provider) => {
   const manifest = decodeManifest(await fetched(`/models/${model}/manifest.json`));
+  const graphs = new Map<string, Uint8Array>();
+  for (const { sha256 } of graphsOf(manifest)) graphs.set(sha256, await fetched(`/blobs/${sha256}`));
   const found = await abilities();
   const started = performance.now();
-  const times = await candidate(manifest, provider, found.threads, new AbortController().signal);
+  const times = await candidate({ manifest, graphs }, provider, found.threads, new AbortController().signal);
   const table = (of: ReadonlyMap<string, number>): object => Object.fromEntries(of);
   return {
     ...{ ...times, decodeNs: table(times.decodeNs), prefillNs: table(times.prefillNs) },

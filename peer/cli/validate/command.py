@@ -93,7 +93,7 @@ def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
     if args.peers < args.stages:
         raise CannotServe(f"{args.stages} stages need as many peers, got --peers {args.peers}")
     manifest = decode_manifest(store.manifest_bytes(model_id))
-    context = min(CONTEXT, manifest.architecture.context)
+    context = min(CONTEXT, manifest.context)
     cuts = (
         tuple(map(int, balanced_cuts(len(manifest.units), args.stages).split(","))) if args.stages > 1 else ()
     )

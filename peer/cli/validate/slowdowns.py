@@ -37,7 +37,7 @@ async def run_slowed(
     if shape.peers < LEAST_PEERS:
         raise CannotServe(f"{PEER_SLOWED} needs another peer that can take over, got --peers {shape.peers}")
     manifest = decode_manifest(store.manifest_bytes(shape.model_id))
-    context = min(CONTEXT, manifest.architecture.context)
+    context = min(CONTEXT, manifest.context)
     times = await asyncio.to_thread(measure_here, store, manifest, "cpu", shape.threads)
     overhead = times.overhead_bytes + MEETING_BYTES
     needed = needed_bytes(manifest, context, shape.mesh.sessions)

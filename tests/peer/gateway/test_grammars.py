@@ -14,7 +14,7 @@ from peer.gateway.grammars import Grammars, Guided
 from peer.gateway.server import _told
 from peer.gateway.tool_calls import Style, Tool
 from peer.model.tokenizer import Text
-from planner.model.architecture import TokenizerSource
+from planner.model.sources import TokenizerSource
 
 MARKS = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]")
 CITY = {"type": "object", "properties": {"city": {"enum": ["Bern"]}}, "required": ["city"]}

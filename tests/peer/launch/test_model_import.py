@@ -47,6 +47,7 @@ from planner.errors import (
     ModelError,
     NoSuchModel,
     NotInStore,
+    OldFormat,
     UnknownArchitecture,
 )
 from planner.importers import registry
@@ -54,8 +55,8 @@ from planner.importers.onnx.asked import SourceGraph
 from planner.importers.registry import PackageFile
 from planner.model.graph_manifest import encode_graph_manifest
 from planner.model.import_index import IMPORTER
+from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest, encode_manifest
-from planner.model.shards import make_shard
 from planner.model.store import BlobRef, Store
 from planner.types import WeightFormat
 from tests.planner.importers.onnx import made_up
@@ -246,7 +247,7 @@ def test_a_file_that_changes_during_its_import_is_not_remembered(
     assert second == find_or_import(Store(tmp_path / "other"), name, "8bit")
 
 
-@pytest.mark.parametrize(("write", "known"), [(gguf, {2: "cae7c79633cf"}), (folder, {2: "bc18a602b0e3"})])
+@pytest.mark.parametrize(("write", "known"), [(gguf, {3: "814fbc939753"}), (folder, {3: "814fbc939753"})])
 def test_another_import_of_the_same_files_has_another_number(
     write: Callable[[Path, int], str], known: dict[int, str], tmp_path: Path, imports: Imports
 ) -> None:
@@ -605,3 +606,10 @@ def test_an_onnx_file_answers_nothing_and_makes_no_embeddings(
     with pytest.raises(UnknownArchitecture, match="no model of inputs and outputs"):
         find_or_import_graph(store, gguf(tmp_path / "tiny.gguf", 1))
     assert imports.count == 0
+
+
+def test_a_model_that_an_older_version_stored_says_what_to_do(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    model_id = store.put_manifest(b'{"format":"shoal-1","name":"old","units":[]}')
+    with pytest.raises(OldFormat, match=rf"model {model_id[:12]}: .*shoal-1.*: import the model again"):
+        find_or_import(store, model_id[:12], "8bit")

@@ -13,7 +13,7 @@ from peer.errors import TextError
 from peer.model.chat_template import Message
 from peer.model.control_tokens import ControlTokens, Written, free_mark, unmarked
 from peer.model.tokenizer import Text
-from planner.model.architecture import TokenizerSource
+from planner.model.sources import TokenizerSource
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 from peer.model.chat_template import Message
 from peer.model.tokenizer import StopStrings, Text, TextError
-from planner.model.architecture import TokenizerSource
+from planner.model.sources import TokenizerSource
 
 CORPUS = [
     "the quick brown fox jumps over the lazy dog",

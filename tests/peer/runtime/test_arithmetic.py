@@ -20,8 +20,8 @@ from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import ALONE, FASTEST, RowShape
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.processor import instruction_set
+from planner.model.lowering import rotary_tables
 from planner.model.manifest import Manifest
-from planner.model.shards import rotary_tables
 from planner.model.store import Store
 
 Rows = npt.NDArray[np.float32]
@@ -56,11 +56,11 @@ def run_odd(wrong: Callable[[int, int], bool]) -> Callable[..., bool]:
 @pytest.mark.any_processor
 @pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
 def test_this_machine_keeps_the_promise_in_some_form(made_up: Callable[..., Any], weights: str) -> None:
-    _, manifest, _ = made_up(weights)
-    proof = prove(manifest, "cpu", 1)
+    _, manifest, store = made_up(weights)
+    proof = prove(store, manifest, "cpu", 1)
     assert CLASS.fullmatch(proof.class_of("cpu"))
     assert instruction_set() in proof.class_of("cpu")
-    assert proof == prove(manifest, "cpu", 1)
+    assert proof == prove(store, manifest, "cpu", 1)
 
 
 @pytest.mark.parametrize(
@@ -79,15 +79,15 @@ def test_rows_that_are_computed_otherwise_get_company(
     wrong: Callable[[int, int], bool],
     body: RowShape,
 ) -> None:
-    _, manifest, _ = made_up("f32")
+    _, manifest, store = made_up("f32")
     broken("_run", run_odd(wrong))
-    assert prove(manifest, "cpu", 1).form.body == body
+    assert prove(store, manifest, "cpu", 1).form.body == body
 
 
 def test_where_no_number_of_rows_agrees_each_goes_alone(
     made_up: Callable[..., Any], broken: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, manifest, _ = made_up("f32")
+    _, manifest, store = made_up("f32")
     whole = Execution._run
     calls = 0
 
@@ -98,14 +98,14 @@ def test_where_no_number_of_rows_agrees_each_goes_alone(
         return found * np.float32(1 + calls / 1e6) if len(span) > 1 else found
 
     monkeypatch.setattr(Execution, "_run", call)
-    assert prove(manifest, "cpu", 1).form.body == ALONE
+    assert prove(store, manifest, "cpu", 1).form.body == ALONE
 
 
 def test_packed_weights_are_multiplied_plainly_where_that_alone_takes_batches(
     made_up: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Unless row after row is faster."""
-    _, manifest, _ = made_up("4bit")
+    _, manifest, store = made_up("4bit")
     whole, calls, slow = Execution._run, 0, {"plain": 0, "rounding": 0}
 
     def call(self: Execution, hidden: Rows, span: range, lengths: list[int]) -> Rows:
@@ -118,11 +118,11 @@ def test_packed_weights_are_multiplied_plainly_where_that_alone_takes_batches(
 
     monkeypatch.setattr(Execution, "_run", call)
     slow["rounding"] = 400
-    plain = prove(manifest, "cpu", 1).form
+    plain = prove(store, manifest, "cpu", 1).form
     assert plain.plain
     assert plain.body.most > 1
     slow.update(plain=400, rounding=0)
-    rounding = prove(manifest, "cpu", 1).form
+    rounding = prove(store, manifest, "cpu", 1).form
     assert not rounding.plain
     assert rounding.body == ALONE
 
@@ -131,49 +131,49 @@ def test_packed_weights_are_multiplied_plainly_where_that_alone_takes_batches(
 def test_prompts_that_are_computed_otherwise_in_chunks_end_at_multiples(
     made_up: Callable[..., Any], broken: Callable[..., None], ends: int
 ) -> None:
-    _, manifest, _ = made_up("f32")
+    _, manifest, store = made_up("f32")
 
     def wrong(_: Execution, hidden: Rows, span: range, lengths: list[int]) -> bool:
         return hidden.shape[1] > 1 and (lengths[0] + hidden.shape[1]) % ends != 0
 
     broken("_run", wrong)
-    assert prove(manifest, "cpu", 1).form.ends == ends
+    assert prove(store, manifest, "cpu", 1).form.ends == ends
 
 
 def test_prompts_that_depend_on_their_chunks_in_any_case_go_one_by_one(
     made_up: Callable[..., Any], broken: Callable[..., None]
 ) -> None:
-    _, manifest, _ = made_up("f32")
+    _, manifest, store = made_up("f32")
     broken("_run", lambda _, hidden, span, lengths: hidden.shape[1] > 1 and lengths[0] > 0)
-    assert prove(manifest, "cpu", 1).form.ends == 0
+    assert prove(store, manifest, "cpu", 1).form.ends == 0
 
 
 def test_operators_are_not_joined_where_a_cut_shows(
     made_up: Callable[..., Any], broken: Callable[..., None]
 ) -> None:
-    _, manifest, _ = made_up("f32")
+    _, manifest, store = made_up("f32")
     broken(
         "_run", lambda execution, *_: execution.form.fused and len(execution.state_shapes(1)) == 0
     )  # ffn alone
-    assert not prove(manifest, "cpu", 1).form.fused
+    assert not prove(store, manifest, "cpu", 1).form.fused
 
 
 def test_rows_of_a_head_that_are_computed_otherwise_get_company(
     made_up: Callable[..., Any], broken: Callable[..., None]
 ) -> None:
-    _, manifest, _ = made_up("f32")
+    _, manifest, store = made_up("f32")
     broken("head_call", lambda _, hidden: len(hidden) == 1)
-    form = prove(manifest, "cpu", 1).form
-    assert (form.body, form.head) == (prove(manifest, "cpu", 1).form.body, RowShape(least=2))
+    form = prove(store, manifest, "cpu", 1).form
+    assert (form.body, form.head) == (prove(store, manifest, "cpu", 1).form.body, RowShape(least=2))
 
 
 def test_equal_classes_follow_from_equal_bits(
     made_up: Callable[..., Any], broken: Callable[..., None]
 ) -> None:
-    _, manifest, _ = made_up("f32")
-    before = prove(manifest, "cpu", 1)
+    _, manifest, store = made_up("f32")
+    before = prove(store, manifest, "cpu", 1)
     broken("head_call", lambda *_: True)
-    after = prove(manifest, "cpu", 1)
+    after = prove(store, manifest, "cpu", 1)
     assert after.form == before.form
     assert after.digest != before.digest
 
@@ -183,13 +183,13 @@ def test_attention_of_made_up_weights_adds_up_all_positions(
     made_up: Callable[..., Any], weights: str, tmp_path: Path
 ) -> None:
     """One that took a single position would add up nothing, and no other order of additions would show."""
-    _, manifest, _ = made_up(weights)
-    blobs = peer.runtime.arithmetic._MadeUpBlobs(tmp_path)
+    _, manifest, store = made_up(weights)
+    blobs = peer.runtime.arithmetic._MadeUpBlobs(tmp_path, store, manifest)
     trial = peer.runtime.arithmetic._Trial(manifest, blobs, "cpu", 1)
     execution = trial.execution([unit for unit in trial.bodies if unit.kind == "attn"], FASTEST)
     slots = KvSlots(1, 32)
     execution.ensure(slots, 1, 32)
-    hidden = peer.runtime.arithmetic._rows(b"prompt", 16, manifest.architecture.hidden)
+    hidden = peer.runtime.arithmetic._rows(b"prompt", 16, manifest.hidden)
     last = execution.prompt(hidden, Row(0, 0))[-1].copy()
     for position in range(15):
         other = hidden.copy()
@@ -203,8 +203,8 @@ def test_the_digest_holds_the_rotary_tables(
     made_up: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are numpy's, whose cosines of far positions differ by a last bit between builds and processors."""
-    _, manifest, _ = made_up("f32")
-    before = prove(manifest, "cpu", 1)
+    _, manifest, store = made_up("f32")
+    before = prove(store, manifest, "cpu", 1)
 
     def odd(*shape: Any) -> tuple[Rows, Rows]:
         cos, sin = rotary_tables(*shape)
@@ -212,7 +212,7 @@ def test_the_digest_holds_the_rotary_tables(
         return cos, sin
 
     monkeypatch.setattr(peer.runtime.arithmetic, "rotary_tables", odd)
-    assert prove(manifest, "cpu", 1).digest != before.digest
+    assert prove(store, manifest, "cpu", 1).digest != before.digest
 
 
 # --- kept proofs -------------------------------------------------------------------------------------------
@@ -224,9 +224,9 @@ def proofs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     restarted()
     made: list[int] = []
 
-    def counted(manifest: Manifest, provider: str, threads: int, **more: Any) -> Any:
+    def counted(store: Store, manifest: Manifest, provider: str, threads: int, **more: Any) -> Any:
         made.append(threads)
-        return prove(manifest, provider, threads, **more)
+        return prove(store, manifest, provider, threads, **more)
 
     monkeypatch.setattr(peer.runtime.arithmetic, "prove", counted)
     return made
@@ -290,6 +290,6 @@ def test_a_store_that_cannot_be_written_to_is_no_hindrance(
     _, manifest, store = made_up("8bit")
     (store.root / FOLDER).write_bytes(b"no folder")
     found = proven(store, manifest, "cpu", 1)
-    assert found.form == prove(manifest, "cpu", 1).form
+    assert found.form == prove(store, manifest, "cpu", 1).form
     assert proven(store, manifest, "cpu", 1) == found
     assert proofs == [1]

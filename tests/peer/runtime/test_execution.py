@@ -15,9 +15,10 @@ from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import FASTEST
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.processor import instruction_set
-from planner.model.architecture import Architecture, RopeScaling
+from planner.importers.architecture import Architecture, RopeScaling
+from planner.importers.decoder_units import rotary_frequencies
+from planner.model.lowering import make_shard, rotary_tables
 from planner.model.manifest import Manifest
-from planner.model.shards import make_shard, rotary_tables
 from planner.model.store import Store
 
 Doubles = npt.NDArray[np.float64]
@@ -37,7 +38,10 @@ def reference_logits(source: Any, tokens: list[int]) -> Doubles:
         return scaled
 
     half = a.head_size // 2
-    cos, sin = (table.astype(np.float64)[:, None, :half] for table in rotary_tables(a, len(tokens)))
+    cos, sin = (
+        table.astype(np.float64)[:, None, :half]
+        for table in rotary_tables(rotary_frequencies(a), len(tokens))
+    )
 
     def rotate(x: Doubles) -> Doubles:
         one, other = np.split(x, 2, axis=-1)
@@ -78,10 +82,10 @@ def shard_logits(
     execution = Execution(
         make_shard(manifest, store, 0, len(manifest.units), exact=form.plain),
         threads=threads,
-        context=manifest.architecture.context,
+        context=manifest.context,
         form=form,
     )
-    slots = KvSlots(2, manifest.architecture.context, form)
+    slots = KvSlots(2, manifest.context, form)
     for session in (b"a", b"b"):
         slots.admit(session)
     execution.ensure(slots, slots.rows, len(tokens) + form.spare_tokens)
@@ -140,7 +144,8 @@ def test_llama3_scaling_keeps_high_and_stretches_low_frequencies(made_up: Callab
     source, _, _ = made_up("f32", rope_scaling=LLAMA3)
     plain, _, _ = made_up("f32")
     scaled, kept = (
-        np.arcsin(rotary_tables(each.architecture, 2)[1][1].astype(np.float64)) for each in (source, plain)
+        np.arcsin(rotary_tables(rotary_frequencies(each.architecture), 2)[1][1].astype(np.float64))
+        for each in (source, plain)
     )
     ratio = kept / scaled
     assert ratio[0] == pytest.approx(1, rel=1e-3)

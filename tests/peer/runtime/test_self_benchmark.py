@@ -25,8 +25,8 @@ from tests.patience import soon
     ids=lambda value: value if isinstance(value, str) else ",".join(value),
 )
 def test_every_kind_is_measured(made_up: Callable[..., Any], weights: str, changes: dict[str, Any]) -> None:
-    _, manifest, _ = made_up(weights, **changes)
-    times = measure_units(manifest, prove(manifest, "cpu", 1), "cpu", 1)
+    _, manifest, store = made_up(weights, **changes)
+    times = measure_units(store, manifest, prove(store, manifest, "cpu", 1), "cpu", 1)
     for table in (times.decode_s, times.prefill_s, times.batch_s):
         assert set(table) == set(get_args(UnitKind))
         assert all(0 <= seconds < soon(1) for seconds in table.values())
@@ -41,7 +41,7 @@ def test_a_measurement_ends_as_soon_as_it_is_told_to_and_leaves_nothing(
     made_up: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    _, manifest, _ = made_up()
+    _, manifest, store = made_up()
     asked = 0
 
     def stop(after: int) -> bool:
@@ -52,15 +52,17 @@ def test_a_measurement_ends_as_soon_as_it_is_told_to_and_leaves_nothing(
     for after in (0, 5, 60, 130):
         asked = 0
         with pytest.raises(MeasuringEnded):
-            measure_units(manifest, prove(manifest, "cpu", 1), "cpu", 1, lambda after=after: stop(after))
+            measure_units(
+                store, manifest, prove(store, manifest, "cpu", 1), "cpu", 1, lambda after=after: stop(after)
+            )
         assert asked == after + 1  # it is asked before each call of the model
     assert [*tmp_path.iterdir()] == []
 
 
 def test_a_missing_provider_is_named(made_up: Callable[..., Any]) -> None:
-    _, manifest, _ = made_up()
+    _, manifest, store = made_up()
     with pytest.raises(CannotServe, match="CUDAExecutionProvider"):
-        measure_units(manifest, prove(manifest, "cpu", 1), "cuda", 1)
+        measure_units(store, manifest, prove(store, manifest, "cpu", 1), "cuda", 1)
 
 
 def test_the_benchmark_without_its_rival_has_null_ratios(real_model: Callable[..., Any]) -> None:

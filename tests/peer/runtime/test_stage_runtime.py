@@ -26,8 +26,8 @@ from peer.runtime.stage_runtime import Done, RefusalReason, Refused, StageRuntim
 from peer.session.effects import RunStep
 from peer.session.seat import Run_
 from peer.stage.unit_host import Room, Serving
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 
 Answer = Done | Refused

@@ -11,8 +11,8 @@ import pytest
 
 from peer.runtime.arithmetic import proven
 from peer.runtime.stage_runtime import Digest, Done, RefusalReason, Refused, StageRuntime, Step
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest
-from planner.model.shards import make_shard
 from planner.model.store import Store
 from tests.patience import WITHIN_S
 

@@ -15,7 +15,7 @@ from peer.runtime.execution import _KvArrays
 from peer.runtime.kv_slots import Shape
 from peer.runtime.peak_memory import forget_peak, peak_bytes, resident_bytes
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
-from planner.model.shards import make_shard
+from planner.model.lowering import make_shard
 
 MIB = 1 << 20
 CONTEXT = 512

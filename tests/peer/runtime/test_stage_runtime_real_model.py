@@ -22,9 +22,9 @@ from peer.runtime.execution import Execution, Floats, Row
 from peer.runtime.forms import Form
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
-from planner.model.architecture import TokenizerSource
+from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, encode_manifest
-from planner.model.shards import make_shard
+from planner.model.sources import TokenizerSource
 from planner.model.store import Store
 
 OPENING = (
@@ -202,7 +202,7 @@ from peer.runtime.arithmetic import proven
 from peer.runtime.self_benchmark import measure_units
 from peer.runtime.stage_runtime import StageRuntime, Step
 from planner.model.manifest import decode_manifest
-from planner.model.shards import make_shard
+from planner.model.lowering import make_shard
 from planner.model.store import Store
 
 def status():
@@ -214,13 +214,13 @@ root, model, first, stop = sys.argv[1:]
 store = Store(Path(root))
 manifest = decode_manifest(store.manifest_bytes(model))
 proof = proven(store, manifest, "cpu", 1)
-times = measure_units(manifest, proof, "cpu", 1)
+times = measure_units(store, manifest, proof, "cpu", 1)
 before = status()
 answers = SimpleQueue()
 shard = make_shard(manifest, store, int(first), int(stop), exact=proof.form.plain)
 runtime = StageRuntime(shard, threads=1, slots=4, context=256, form=proof.form, deliver=answers.put)
 loaded = status()
-width = manifest.architecture.hidden
+width = manifest.hidden
 for session in range(4):
     for position in range(0, 240, 80):
         values = (np.arange(80), None) if first == "0" else (None, np.ones((80, width), np.float32))

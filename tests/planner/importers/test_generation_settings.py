@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from planner.errors import CorruptModel
+from planner.importers.decoder_units import build_model
 from planner.importers.generation_settings import of_folder, of_gguf
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import GgufFile
@@ -16,7 +17,6 @@ from planner.importers.safetensors import open_safetensors
 from planner.model.manifest import decode_manifest
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.store import Store
-from planner.model.units import build_model
 from tests.planner.tiny_models import TinyModel
 
 LLAMA_3 = {"bos_token_id": 128000, "do_sample": True, "temperature": 0.6, "top_p": 0.9}

@@ -13,10 +13,10 @@ import pytest
 from gguf.constants import GGMLQuantizationType as Kind
 
 from planner.errors import CorruptModel, MissingTensor, ModelError, NoSuchModel, UnknownArchitecture
+from planner.importers.architecture import SourceModel
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import read_gguf
 from planner.importers.layout import tensor_shapes
-from planner.model.architecture import SourceModel
 
 if TYPE_CHECKING:
     from tests.planner.tiny_models import TinyModel

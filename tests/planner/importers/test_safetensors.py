@@ -19,10 +19,10 @@ from planner.errors import (
     UnknownArchitecture,
     UnknownTokenizer,
 )
+from planner.importers.architecture import RopeScaling
 from planner.importers.gguf import open_gguf
 from planner.importers.layout import tensor_shapes
 from planner.importers.safetensors import open_safetensors
-from planner.model.architecture import RopeScaling
 
 if TYPE_CHECKING:
     from tests.planner.tiny_models import TinyModel

@@ -94,7 +94,9 @@ def at(*path: str | int) -> Callable[[Any, Any], None]:
 @pytest.mark.parametrize(
     ("change", "found", "says"),
     [
-        (at("format"), "shoal-1", 'format "shoal-2" expected'),
+        (at("format"), "shoal-0", 'format "shoal-2" expected'),
+        (at("format"), "shoal-1", "of an older version: import the model again"),
+        (at("decoder"), {}, "this one answers in words"),
         (at("inputs"), ["x", "x"], "names of inputs and of outputs must differ"),
         (at("outputs"), [], "names of values that units make expected"),
         (at("outputs"), ["nobody"], "names of values that units make expected"),

@@ -11,9 +11,9 @@ import pytest
 
 from planner.errors import CorruptModel, CorruptStore
 from planner.importers.unit_graphs import INPUT, UnitGraph
-from planner.model.decoder import Manifest, decode_manifest, encode_manifest
 from planner.model.decoder_building import build_decoder
 from planner.model.lowering import Shard, make_graphs, make_shard
+from planner.model.manifest import Manifest, decode_manifest, encode_manifest
 from planner.model.onnxruntime_import import ort
 from planner.model.store import Store
 from tests.vectors.make_lowering import EDITS, odd

@@ -13,45 +13,32 @@ from typing import Any
 import pytest
 
 from planner.errors import CorruptStore
-from planner.model.architecture import Architecture, RopeScaling
-from planner.model.manifest import (
-    FORMAT,
-    Manifest,
-    ManifestUnit,
-    StoredTensor,
-    decode_manifest,
-    encode_manifest,
-    unit_names,
-)
+from planner.model.checked_fields import StoredTensor
+from planner.model.graph_manifest import decode_graph_manifest
+from planner.model.manifest import KvPair, Manifest, ManifestUnit, decode_manifest, encode_manifest
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.store import BlobRef
+from planner.types import UnitKind
 
 HASH = hashlib.sha256(b"blob").hexdigest()
 BLOB = BlobRef(HASH, 4096, (HASH,))
-ARCHITECTURE = Architecture(
-    family="llama",
-    blocks=2,
-    hidden=64,
-    heads=4,
-    kv_heads=2,
-    head_size=16,
-    ffn=96,
-    vocab=100,
-    context=512,
-    norm_epsilon=1e-5,
-    rope_base=1e4,
-    rope_dims=16,
-    rope_scaling=RopeScaling("llama3", 8.0),
-    rope_factors=tuple(1.5 + n for n in range(8)),
-    qkv_bias=False,
-    qk_norm=False,
-    tied_embedding=True,
+GRAPHS = tuple(BlobRef(hashlib.sha256(bytes([n])).hexdigest(), 300, (HASH,)) for n in range(4))
+NAMES: tuple[tuple[str, UnitKind], ...] = (
+    ("embed", "embed"),
+    ("attn.0", "attn"),
+    ("ffn.0", "ffn"),
+    ("attn.1", "attn"),
+    ("ffn.1", "ffn"),
+    ("head", "head"),
 )
 MANIFEST = Manifest(
-    format=FORMAT,
     name="små",
     weights="8bit",
-    architecture=ARCHITECTURE,
+    vocab=100,
+    hidden=64,
+    context=512,
+    scratch=192,
+    rotary=((1.0, 0.5, 0.0), (0.1,)),
     tokenizer=BLOB,
     chat_template="{{ messages }}",
     bos_token=None,
@@ -61,13 +48,11 @@ MANIFEST = Manifest(
         ManifestUnit(
             name=name,
             kind=kind,
-            inputs=("hidden",),
-            outputs=("hidden",),
-            state=("key.0", "value.0") if kind == "attn" else (),
+            graph=GRAPHS[("embed", "attn", "ffn", "head").index(kind)],
+            kv=(KvPair(place // 2, 2, 16, None if place == 1 else 128),) if kind == "attn" else (),
             params=16,
-            flops_per_token=32,
-            out_bytes_per_token=256,
-            kv_bytes_per_token=256 if kind == "attn" else 0,
+            flops_per_token=0 if kind == "embed" else 32,
+            out_bytes_per_token=4 if kind == "head" else 256,
             blob=BLOB,
             tensors=(
                 StoredTensor("norm", "f32", (64,), 0, 256),
@@ -75,7 +60,7 @@ MANIFEST = Manifest(
             ),
             resident_bytes=448 + place,
         )
-        for place, (name, kind) in enumerate(unit_names(2))
+        for place, (name, kind) in enumerate(NAMES)
     ),
 )
 
@@ -89,12 +74,11 @@ def test_round_trip_and_canonical_bytes() -> None:
 
 
 def test_settings_of_sampling_are_a_field_only_where_the_model_has_some() -> None:
-    """Ids of models that say nothing are those they had before there was such a field."""
     assert b"sampling" not in encode_manifest(MANIFEST)
     says = replace(MANIFEST, sampling=SamplingDefaults(0.6, 20, 0.95, 0.05, 1.05))
     encoded = encode_manifest(says)
     assert decode_manifest(encoded) == says
-    assert json.loads(encoded)["sampling"] == {
+    assert json.loads(encoded)["decoder"]["sampling"] == {
         "temperature": 600_000,
         "top_k": 20,
         "top_p": 950_000,
@@ -107,7 +91,36 @@ def test_units_as_the_planner_sees_them() -> None:
     units = MANIFEST.planner_units()
     assert [unit.name for unit in units] == ["embed", "attn.0", "ffn.0", "attn.1", "ffn.1", "head"]
     assert [unit.weight_bytes for unit in units] == [448, 449, 450, 451, 452, 453]
-    assert MANIFEST.blobs(0, 6) == (BLOB,)
+    assert [unit.kv_bytes_per_token for unit in units] == [0, 256, 0, 256, 0, 0]
+    assert MANIFEST.blobs(0, 6) == (*GRAPHS, BLOB)
+    assert MANIFEST.blobs(1, 2) == (GRAPHS[1], BLOB)
+    assert MANIFEST.graphs() == GRAPHS
+    assert MANIFEST.units[3].state == ("key.1", "value.1")
+
+
+def test_kinds_follow_from_places_and_states() -> None:
+    """Whatever units are called, and in whatever order blocks stand."""
+    embed, attn, ffn, other, _, head = MANIFEST.units
+    mixed = replace(MANIFEST, units=(embed, ffn, attn, replace(other, name="block"), head))
+    found = decode_manifest(encode_manifest(mixed))
+    assert [unit.kind for unit in found.units] == ["embed", "ffn", "attn", "attn", "head"]
+
+
+def test_a_model_of_an_older_version_says_what_to_do() -> None:
+    with pytest.raises(CorruptStore, match=r'format "shoal-1" of an older version: import the model again'):
+        decode_manifest(b'{"format":"shoal-1"}')
+
+
+def test_a_decoder_is_no_graph_of_inputs_and_outputs_and_the_other_way_round() -> None:
+    encoded = encode_manifest(MANIFEST)
+    with pytest.raises(CorruptStore, match="answers in words"):
+        decode_graph_manifest(encoded)
+    document = json.loads(encoded)
+    del document["decoder"]
+    plain = json.dumps(document).encode()
+    assert len(decode_graph_manifest(plain).units) == 6
+    with pytest.raises(CorruptStore, match="answers no questions"):
+        decode_manifest(plain)
 
 
 DELETE = object()
@@ -119,50 +132,69 @@ DELETE = object()
         ("format", "shoal-0", "format"),
         ("name", 5, "name"),
         ("name", "x" * 300, "name"),
-        ("weights", "3bit", "weights"),
-        ("bos_token", 100, "bos_token"),
-        ("end_tokens", [1, -1], "end_tokens"),
-        ("end_tokens", "no", "end_tokens"),
-        ("add_bos", 1, "add_bos"),
-        ("chat_template", DELETE, "missing"),
-        ("architecture", [], "object"),
-        ("architecture.heads", True, "heads"),
-        ("architecture.heads", 3, "fit together"),
-        ("architecture.hidden", 0, "hidden"),
-        ("architecture.hidden", 10**9, "hidden"),
-        ("architecture.rope_base", float("inf"), "Infinity is no number"),
-        ("architecture.rope_base", 10**400, "rope_base"),
         ("name", "\ud800", "name: a string"),
-        ("architecture.norm_epsilon", -1, "norm_epsilon"),
-        ("architecture.rope_factors", [1.0], "rope_factors"),
-        ("architecture.rope_factors", [1.0] * 7 + [float("nan")], "NaN is no number"),
-        ("architecture.rope_scaling.kind", "yarn", "kind"),
-        ("tokenizer.sha256", "../../etc/passwd", "hash"),
-        ("tokenizer.sha256", HASH.upper(), "hash"),
-        ("tokenizer.pieces", [], "pieces"),
-        ("tokenizer.bytes", 5 << 20, "pieces"),
+        ("decoder", [], "object"),
+        ("decoder.weights", "3bit", "weights"),
+        ("decoder.bos_token", 100, "bos_token"),
+        ("decoder.end_tokens", [1, -1], "end_tokens"),
+        ("decoder.end_tokens", "no", "end_tokens"),
+        ("decoder.add_bos", 1, "add_bos"),
+        ("decoder.chat_template", DELETE, "missing"),
+        ("decoder.context", True, "context"),
+        ("decoder.hidden", 0, "hidden"),
+        ("decoder.hidden", 10**9, "hidden"),
+        ("decoder.hidden", 65, "float32 .* 65.* expected"),
+        ("decoder.vocab", 99, "logits float32"),
+        ("decoder.scratch", 1 << 23, "scratch"),
+        ("decoder.rotary", [{}] * 17, "rotary"),
+        ("decoder.rotary.0.frequencies", [], "at least one"),
+        ("decoder.rotary.0.frequencies", [1.0] * 513, "frequencies"),
+        ("decoder.rotary.0.frequencies", [False], "frequencies"),
+        ("decoder.rotary.0.frequencies", [-1.0], "frequencies"),
+        ("decoder.rotary.0.frequencies", [float("nan")], "NaN is no number"),
+        ("decoder.rotary.0.frequencies", [10**400], "frequencies"),
+        ("decoder.tokenizer.sha256", "../../etc/passwd", "hash"),
+        ("decoder.tokenizer.sha256", HASH.upper(), "hash"),
+        ("decoder.tokenizer.pieces", [], "pieces"),
+        ("decoder.tokenizer.bytes", 5 << 20, "pieces"),
         ("units", {}, "units"),
-        ("units.1.name", "attn.7", "another order"),
-        ("units.1.kind", "moe", "kind"),
+        ("units", [], "at least one unit"),
+        ("units.1.name", "embed", "differ"),
+        ("units.1.name", "a/b", "without /"),
+        ("units.1.name", "x" * 65, "up to 64"),
+        ("units.1.name", "", "up to 64"),
+        ("units.1.inputs", ["tokens"], "one input"),
+        ("units.1.inputs", ["hidden.4"], "not made before"),
+        ("units.1.state.0.kind", "recurrent", "kind"),
+        ("units.1.state.0.heads", 0, "heads"),
+        ("units.1.state.0.head_size", 1 << 20, "head_size"),
+        ("units.3.state.0.window", 0, "window"),
+        ("units.0.state", [{"kind": "kv", "heads": 1, "head_size": 16}], "no state expected"),
+        ("units.5.state", [{"kind": "kv", "heads": 1, "head_size": 16}], "no state expected"),
+        ("units.1.weights", [], "a place among 0 blobs"),
+        ("units.1.graph.bytes", -1, "bytes"),
+        ("values.0.dtype", "int32", "tokens int64"),
+        ("values.2.shape", ["tokens", 64], "float32"),
+        ("outputs", ["hidden.4"], "from tokens to logits"),
         ("units.0.resident_bytes", -1, "resident_bytes"),
         ("units.0.params", 2**60, "params"),
-        ("units.2.tensors.0.dtype", "f64", "dtype"),
+        ("units.2.tensors.0.dtype", "float64", "do not hold"),
         ("units.2.tensors.0.offset", 32, "aligned"),
         ("units.2.tensors.0.offset", 4096, "inside"),
         ("units.2.tensors.0.offset", -64, "offset"),
         ("units.2.tensors.0.bytes", 255, "do not hold"),
         ("units.2.tensors.0.shape", [1 << 31, 1 << 31], "do not hold"),
-        ("units.2.tensors.0.shape", [0], "shape"),
+        ("units.2.tensors.0.shape", [0], "do not hold"),
         ("units.2.tensors.1.name", "norm", "differ"),
-        ("sampling", None, "object"),
-        ("sampling.temperature", -1, "temperature"),
-        ("sampling.temperature", 0.7, "temperature"),
-        ("sampling.temperature", 100_000_001, "temperature"),
-        ("sampling.top_k", 2**31, "top_k"),
-        ("sampling.top_p", 0, "top_p"),
-        ("sampling.top_p", 1_000_001, "top_p"),
-        ("sampling.min_p", DELETE, "missing"),
-        ("sampling.repetition_penalty", 9_999, "repetition_penalty"),
+        ("decoder.sampling", None, "object"),
+        ("decoder.sampling.temperature", -1, "temperature"),
+        ("decoder.sampling.temperature", 0.7, "temperature"),
+        ("decoder.sampling.temperature", 100_000_001, "temperature"),
+        ("decoder.sampling.top_k", 2**31, "top_k"),
+        ("decoder.sampling.top_p", 0, "top_p"),
+        ("decoder.sampling.top_p", 1_000_001, "top_p"),
+        ("decoder.sampling.min_p", DELETE, "missing"),
+        ("decoder.sampling.repetition_penalty", 9_999, "repetition_penalty"),
     ],
 )
 def test_each_rule(path: str, value: Any, words: str) -> None:

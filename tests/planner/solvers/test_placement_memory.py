@@ -15,7 +15,7 @@ from planner.service import request_codec
 from planner.solvers.placement import plan
 from planner.types import Holding, Infeasible, Link, PeerProfile, Plan, PlanRequest, Unit
 
-CASES = json.loads((Path(__file__).parents[2] / "vectors" / "graphs.json").read_text("utf-8"))["cases"]
+CASES = json.loads((Path(__file__).parents[2] / "vectors" / "lowering.json").read_text("utf-8"))["cases"]
 UNITS = (
     Unit("embed", "embed", 0, 0, 0, 2304, packed_bytes=30, wide_bytes=30),
     Unit("attn.0", "attn", 10, 1, 0, 2304, packed_bytes=9, wide_bytes=36),

@@ -69,7 +69,7 @@ export class Judge {
 
   private async compareNow(asker: string, place: Place): Promise<Verdict> {
     const { manifest } = this.tab.model;
-    const said = new Said(this.tab, asker, place, manifest?.architecture.hidden ?? 1);
+    const said = new Said(this.tab, asker, place, manifest?.hidden ?? 1);
     const stop = place.position + 1;
     const marks = keepsIds(place) ? null : await said.marks(stop);
     if (marks === null && !keepsIds(place)) return 'unable';

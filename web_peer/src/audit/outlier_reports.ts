@@ -39,7 +39,7 @@ export async function looksAtRows(
   const { model } = view.state;
   const encoded = model === null ? null : await recorded(model.model, signal);
   const envelopes = encoded === null ? null : decodeEnvelopes(encoded, manifest.units.length);
-  if (envelopes !== null) stage.onStep(looking(links, stage, envelopes, manifest.architecture.hidden));
+  if (envelopes !== null) stage.onStep(looking(links, stage, envelopes, manifest.hidden));
 }
 
 function looking(

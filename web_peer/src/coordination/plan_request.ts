@@ -5,7 +5,7 @@
 
 import { BadCommand } from '../errors';
 import type { Run } from '../state/plan_record';
-import type { Architecture, Manifest, ManifestUnit, UnitKind } from '../planner/manifest';
+import { type Manifest, packedBytes, type UnitKind, wideBytes } from '../planner/manifest';
 import {
   type ChoiceRecord,
   MAX_CHOICES,
@@ -23,7 +23,6 @@ const MAX_STAGES = 64;
 const MAX_SECONDS = 1e6; // no single measured time is longer than this
 const MAX_SUM = 2 ** 58; // picoseconds or bytes that a plan may add up to
 const MICRO = 1_000_000;
-const FORMS: readonly string[] = ['q4', 'q8', 'w'];
 
 /** A unit as the planner sees it. */
 export interface PlannerUnit {
@@ -38,41 +37,17 @@ export interface PlannerUnit {
 }
 
 /** The units of a model as the planner knows them: sizes in bytes, work in floating-point operations. */
-export function plannerUnits({ units, architecture }: Manifest): readonly PlannerUnit[] {
+export function plannerUnits({ units }: Manifest): readonly PlannerUnit[] {
   return units.map((unit) => ({
     name: unit.name,
     kind: unit.kind,
     weightBytes: unit.residentBytes,
     packedBytes: packedBytes(unit),
-    wideBytes: wideBytes(unit, architecture),
+    wideBytes: wideBytes(unit),
     flopsPerToken: unit.flopsPerToken,
     kvBytesPerToken: unit.kvBytesPerToken,
     outBytesPerToken: unit.outBytesPerToken,
   }));
-}
-
-function packedBytes({ kind, tensors }: ManifestUnit): number {
-  return tensors.reduce(
-    (sum, { dtype, shape, bytes }) =>
-      sum + (dtype === 'f16' && kind !== 'embed' ? 4 * shape.reduce((a, b) => a * b, 1) : bytes),
-    0,
-  );
-}
-
-function wideBytes(unit: ManifestUnit, { heads, headSize, ffn, hidden }: Architecture): number {
-  if (unit.kind === 'embed') return packedBytes(unit);
-  const columns = new Map([
-    ['o', heads * headSize],
-    ['down', ffn],
-  ]);
-  let total = 0;
-  for (const { name, shape, bytes } of unit.tensors) {
-    const dot = name.lastIndexOf('.');
-    const [linear, form] = [name.slice(0, Math.max(dot, 0)), name.slice(dot + 1)];
-    if (linear !== '' && FORMS.includes(form)) total += 4 * (shape[0] ?? 0) * (columns.get(linear) ?? hidden);
-    else if (!['scale', 'zero', 'rest'].includes(form)) total += bytes;
-  }
-  return total;
 }
 
 /** How a peer keeps weights: processes map them, tabs hold them packed on a GPU or as float32. */

@@ -17,7 +17,8 @@ import { makeRoomForFronts } from '../stage/prefix_budget';
 import type { KeptIdentity } from '../storage/peer_keys';
 import { inviteOf, parseLink } from '../signaling/invites';
 import type { IceServer } from '../signaling/generated/messages';
-import { type BlobRef, blobsOf, type Manifest } from '../planner/manifest';
+import type { BlobRef } from '../planner/blob_ref';
+import { blobsOf, type Decoder, graphsOf } from '../planner/manifest';
 import { measuresAgain } from './remeasure';
 import { MeshMember, type MeshEvents } from './mesh_member';
 import { phaseOf } from './progress';
@@ -49,7 +50,7 @@ export interface JoinOptions {
   readonly lends:
     | {
         readonly memoryBytes: number;
-        readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
+        readonly measure: (decoder: Decoder, signal: AbortSignal) => Promise<Times>;
       }
     | { readonly why: string }; // it only asks
   readonly patience?: Patience; // before members vote, when this tab leads
@@ -151,10 +152,14 @@ async function comeIn(
   if (model.manifest === null) await learn();
   const { manifest } = model;
   if (manifest === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
-  const files = await fetcher.blobs([manifest.tokenizer], mesh.signal);
+  const graphRefs = graphsOf(manifest);
+  const files = await fetcher.blobs([manifest.tokenizer, ...graphRefs], mesh.signal);
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
+  const graphs = new Map(graphRefs.map(({ sha256 }) => [sha256, files.get(sha256) ?? new Uint8Array()]));
+  const decoder: Decoder = { manifest, graphs };
+  model.knowGraphs(graphs);
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
-  const ends = new KeptEnds(manifest, fetcher, mesh.signal, () => events.changed());
+  const ends = new KeptEnds(decoder, fetcher, mesh.signal, () => events.changed());
   const words = { tokenizerJson, chatTemplate, bosToken, endTokens, addBos };
   mesh.read(new Prompts(words, new Text(words)), ends);
   mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
@@ -164,7 +169,7 @@ async function comeIn(
     return;
   }
   mesh.progress.at(phaseOf('measure', 'how fast this browser computes'));
-  const times = await lends.measure(manifest, mesh.signal);
+  const times = await lends.measure(decoder, mesh.signal);
   const pledgeBytes = (): number => mesh.lending.facts().pledgeBytes;
   const lentBytes = (): number => (mesh.lending.state.kind === 'lending' ? pledgeBytes() : 0);
   makeRoomForFronts(stage, view, lentBytes, mesh.signal);

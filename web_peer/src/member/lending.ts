@@ -342,10 +342,10 @@ export class Lending {
   private async leaveGpu(): Promise<void> {
     const { holding, own: profile } = this;
     const { stage, view } = this.parts;
-    const { manifest } = this.parts.model;
+    const { decoder } = this.parts.model;
     const { units } = stage;
     const { model } = view.state;
-    if (holding === null || manifest === null || profile === null || units === null || model === null) return;
+    if (holding === null || decoder === null || profile === null || units === null || model === null) return;
     holding.leave();
     const asWasm = roomOf({ ...profile, provider: 'wasm' }, model);
     for (const run of units.changeRoom(asWasm)) stage.perform(stage.core.drop(run));
@@ -354,7 +354,7 @@ export class Lending {
       if (!(error instanceof PeerError)) throw error; // the coordinator is away, and hears of it when it is back
     });
     const { threads } = await abilities();
-    const times = await candidate(manifest, 'wasm', threads, this.signal);
+    const times = await candidate(decoder, 'wasm', threads, this.signal);
     const now: Profile = { ...times, memoryBytes: this.own?.memoryBytes ?? profile.memoryBytes };
     this.own = now;
     units.changeRoom(roomOf(now, model));

@@ -6,12 +6,12 @@
 
 import type { Body } from '../transport/rpc';
 import { BadCommand } from '../errors';
-import type { Manifest } from '../planner/manifest';
+import type { Decoder } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
 import type { Lending } from './lending';
 import type { MeshMember } from './mesh_member';
 import type { Profile } from '../state/generated/commands';
-import type { Provider } from '../planner/shards';
+import type { Provider } from '../planner/linear';
 import { nowS } from '../transport/ticker';
 import { MEASURE, type MeasureRequest } from '../wire/generated/requests';
 
@@ -24,7 +24,7 @@ type Measure = typeof candidate;
 /** What of a mesh this concerns. */
 export interface Measurable {
   readonly signal: AbortSignal;
-  readonly model: Pick<MeshMember['model'], 'manifest'>;
+  readonly model: Pick<MeshMember['model'], 'decoder'>;
   readonly view: Pick<MeshMember['view'], 'me' | 'state' | 'measured'>;
   readonly lending: Pick<Lending, 'isAtRest' | 'measured' | 'facts' | 'profile'>;
 }
@@ -43,15 +43,15 @@ export class MeasuringAgain {
   /** Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand. */
   async answer({ model }: MeasureRequest): Promise<Body> {
     const { view } = this.mesh;
-    const { manifest } = this.mesh.model;
-    if (manifest === null || model !== view.state.model?.model) {
+    const { decoder } = this.mesh.model;
+    if (decoder === null || model !== view.state.model?.model) {
       throw new BadCommand('measure: expected the id of the model that this mesh serves, as `model`');
     }
     const before = this.atRest();
     if (before !== null && !this.hasRoom(before)) return { measured: false, busy: false };
     if (before === null || nowS() < this.notBefore) return { measured: false, busy: true };
     this.notBefore = nowS() + PAUSE_S;
-    const times = await this.undisturbed(manifest, before);
+    const times = await this.undisturbed(decoder, before);
     const profile = this.atRest();
     if (times === null || profile === null) {
       this.notBefore = nowS() + ENDED_S;
@@ -79,7 +79,7 @@ export class MeasuringAgain {
   }
 
   /** What is measured while nothing else is computed here; null when something was. Raises CannotServe. */
-  private async undisturbed(manifest: Manifest, profile: Profile): Promise<Times | null> {
+  private async undisturbed(decoder: Decoder, profile: Profile): Promise<Times | null> {
     const disturbed = new AbortController();
     const steps = this.mesh.lending.facts().tokensHelped; // those that run behind a stage, as of a standby, are work as well
     const looking = setInterval(() => {
@@ -87,7 +87,7 @@ export class MeasuringAgain {
     }, LOOK_MS);
     try {
       const limit = AbortSignal.any([disturbed.signal, this.mesh.signal]);
-      return await this.measure(manifest, profile.provider as Provider, profile.threads, limit);
+      return await this.measure(decoder, profile.provider as Provider, profile.threads, limit);
     } catch (error) {
       if (disturbed.signal.aborted) return null;
       throw error;

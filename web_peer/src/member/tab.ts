@@ -10,7 +10,7 @@ import { MeshError, NotAdmitted, textOf } from '../errors';
 import { type KeptIdentity, keptIdentity, viewerIdentity } from '../storage/peer_keys';
 import { join, type JoinOptions, type Times } from './joining';
 import { passes, retryPauseMs } from './join_retry';
-import type { Manifest } from '../planner/manifest';
+import type { Decoder } from '../planner/manifest';
 import type { MeshMember } from './mesh_member';
 import { type JoinPhase, phaseOf } from './progress';
 import type { Patience } from '../coordination/voter_policy';
@@ -38,7 +38,7 @@ export interface TabOptions {
   readonly lends: boolean; // false: only asks
   readonly relayOnly?: boolean; // others see the address of the mesh's relay, never that of this device
   readonly cache: PieceCache;
-  readonly measure: (manifest: Manifest, signal: AbortSignal) => Promise<Times>;
+  readonly measure: (decoder: Decoder, signal: AbortSignal) => Promise<Times>;
   readonly hiddenGraceMs?: number; // how long it may be hidden before it says so
   readonly patience?: Patience; // before members vote, when this tab leads
 }

@@ -6,15 +6,9 @@
 import { type PieceCache, sha256 } from './piece_cache';
 import { CannotServe, NotNow, textOf } from '../errors';
 import { decodeGraphManifest, type GraphManifest } from '../planner/graph_manifest';
-import {
-  type BlobRef,
-  decodeManifest,
-  type Manifest,
-  MAX_MANIFEST_BYTES,
-  MOST_ENVELOPE_BYTES,
-  PIECE_BYTES,
-  pieceBytes,
-} from '../planner/manifest';
+import { type BlobRef, PIECE_BYTES, pieceBytes } from '../planner/blob_ref';
+import { MAX_MANIFEST_BYTES } from '../planner/checked_fields';
+import { decodeManifest, type Manifest, MOST_ENVELOPE_BYTES } from '../planner/manifest';
 import { giveBack } from './release_arrays';
 
 const PARALLEL_PIECES = 4; // enough to fill a link whose round trip is long, few enough for a phone's memory

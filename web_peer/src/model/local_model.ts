@@ -3,7 +3,7 @@
  * peers give each other (twin of peer/model/local_model.py). Edge.
  */
 
-import type { Manifest } from '../planner/manifest';
+import type { Decoder, Manifest } from '../planner/manifest';
 import { type SamplingDefaults, USUAL } from '../planner/sampling_defaults';
 import type { PeerLinks } from '../transport/peer_links';
 import { Pieces } from './piece_exchange';
@@ -14,6 +14,7 @@ import type { Text } from './tokenizer';
 export class LocalModel {
   readonly pieces: Pieces;
   private known: Manifest | null = null;
+  private graphs: ReadonlyMap<string, Uint8Array> | null = null;
   private words: Prompts | null = null;
 
   /** `kept` reads a piece that this peer keeps, by its hash; null: it has none of that hash. */
@@ -31,6 +32,12 @@ export class LocalModel {
   /** What the model is made of; null: it is not known yet. */
   get manifest(): Manifest | null {
     return this.known;
+  }
+
+  /** The same with the graphs of its units; null: they are not here yet. */
+  get decoder(): Decoder | null {
+    const { known: manifest, graphs } = this;
+    return manifest === null || graphs === null ? null : { manifest, graphs };
   }
 
   /** How answers are drawn where whoever asks leaves that out; of a model that is not known yet, the usual. */
@@ -51,6 +58,11 @@ export class LocalModel {
   /** From here on the model is known. */
   know(manifest: Manifest): void {
     this.known = manifest;
+  }
+
+  /** From here on the graphs of its units are here, by hash. */
+  knowGraphs(graphs: ReadonlyMap<string, Uint8Array>): void {
+    this.graphs = graphs;
   }
 
   /** From here on words can be made tokens. */

@@ -11,7 +11,7 @@ import { BadCommand, ConnectionLost, PeerError } from '../errors';
 import type { PieceSource } from './fetcher';
 import type { Frame, Piece, PieceRequest } from '../wire/generated/frames';
 import { MAX_RANGE_BYTES } from '../limits';
-import { type BlobRef, pieceBytes } from '../planner/manifest';
+import { type BlobRef, pieceBytes } from '../planner/blob_ref';
 
 const MAX_WAITING = 16; // requests of one peer
 export const OPEN_LENT = 6; // of a cache: people wait for the answer, and whom it leaves may take long for every request

@@ -9,7 +9,8 @@
 import { CannotServe, textOf } from '../errors';
 import type { Token } from '../wire/generated/frames';
 import type { Fetcher, FetchProgress } from '../model/fetcher';
-import { blobsOf, type Manifest } from '../planner/manifest';
+import { makeGraphs, type Table } from '../planner/lowering';
+import { blobsOf, type Decoder, type Manifest } from '../planner/manifest';
 import { abilities } from '../runtime/self_benchmark';
 import { heldBytes } from '../runtime/unit_benchmark';
 import { type Drawing, drawnToken, type Ends } from '../session/pinned_ends';
@@ -42,8 +43,8 @@ export class OwnEnds implements Ends {
     head: StageRuntime,
     waiting: Map<number, Waiting>,
   ) {
-    this.width = manifest.architecture.hidden;
-    this.vocab = manifest.architecture.vocab;
+    this.width = manifest.hidden;
+    this.vocab = manifest.vocab;
     this.table = table;
     this.head = head;
     this.waiting = waiting;
@@ -51,22 +52,25 @@ export class OwnEnds implements Ends {
 
   /** Fetches and loads them. `lost`: the worker is gone, and draws nothing any more. Raises CannotServe. */
   static async load(
-    manifest: Manifest,
+    decoder: Decoder,
     fetcher: Fetcher,
     signal: AbortSignal,
     progress: (of: FetchProgress) => void,
     lost: (text: string) => void,
   ): Promise<OwnEnds> {
-    const [first] = manifest.units;
+    const { manifest } = decoder;
     const stop = manifest.units.length;
-    if (first === undefined || !hasEnds(manifest)) {
-      throw new CannotServe('this model has no embedding and head that a tab could keep');
+    const rows = tableOf(decoder);
+    if (rows === null) {
+      throw new CannotServe(
+        'this model has no embedding that a tab could keep: it does more than look rows up',
+      );
     }
     // One after the other: where both are one blob, the second copy comes from what this browser keeps.
-    const embedding = await fetcher.blobs([first.blob], signal, progress);
+    const { blob: stored } = rows.unit;
+    const embedding = await fetcher.blobs([stored], signal, progress);
     const blobs = await fetcher.blobs(blobsOf(manifest, stop - 1, stop), signal, progress);
-    const blob = embedding.get(first.blob.sha256) ?? new Uint8Array();
-    const table = new EmbeddingTable({ unit: first, blob }, manifest.architecture.hidden);
+    const table = new EmbeddingTable(rows, embedding.get(stored.sha256) ?? new Uint8Array());
     const { threads } = await abilities();
     const room: Room = { provider: 'wasm', threads, slots: 1, context: CONTEXT };
     const waiting = new Map<number, Waiting>();
@@ -129,15 +133,16 @@ export class OwnEnds implements Ends {
   }
 }
 
-/** Whether the model begins and ends with token ids. */
-export function hasEnds({ units }: Manifest): boolean {
-  return units[0]?.kind === 'embed' && units.at(-1)?.kind === 'head';
+/** The table of the first unit; null where it does more than look rows up: the page's thread computes nothing. */
+function tableOf({ manifest, graphs }: Decoder): Table | null {
+  const { table, embed } = makeGraphs(manifest, graphs, 0, 1, 'wasm');
+  return embed === null ? table : null;
 }
 
 /** What a tab holds that keeps them, in bytes: the embedding as it is stored, the head as it is multiplied. */
-export function endsBytes({ units, architecture }: Manifest): number {
+export function endsBytes({ units }: Manifest): number {
   const ends = [units[0], units.at(-1)].filter((unit) => unit !== undefined);
-  return ends.reduce((sum, unit) => sum + heldBytes(unit, 'wasm', architecture), 0);
+  return ends.reduce((sum, unit) => sum + heldBytes(unit, 'wasm'), 0);
 }
 
 export type EndsState =
@@ -150,7 +155,7 @@ export type EndsState =
 export class KeptEnds {
   state: EndsState = { kind: 'away' };
   readonly bytes: number; // that they take, loaded; 0: the model has none
-  private readonly manifest: Manifest;
+  private readonly decoder: Decoder;
   private readonly fetcher: Fetcher;
   private readonly signal: AbortSignal;
   private readonly changed: () => void;
@@ -159,12 +164,12 @@ export class KeptEnds {
   private users = 0; // answers under way
   private wished = false; // the person wants them here, whether an answer needs them or not
 
-  constructor(manifest: Manifest, fetcher: Fetcher, signal: AbortSignal, changed: () => void) {
-    this.manifest = manifest;
+  constructor(decoder: Decoder, fetcher: Fetcher, signal: AbortSignal, changed: () => void) {
+    this.decoder = decoder;
     this.fetcher = fetcher;
     this.signal = signal;
     this.changed = changed;
-    this.bytes = hasEnds(manifest) ? endsBytes(manifest) : 0;
+    this.bytes = tableOf(decoder) === null ? 0 : endsBytes(decoder.manifest);
     signal.addEventListener('abort', () => this.drop());
   }
 
@@ -208,10 +213,10 @@ export class KeptEnds {
     };
     say({ kind: 'loading', hereBytes: 0, totalBytes: 0 });
     try {
-      const { manifest, fetcher, signal } = this;
+      const { decoder, fetcher, signal } = this;
       const progress = ({ hereBytes, totalBytes }: FetchProgress): void =>
         say({ kind: 'loading', hereBytes, totalBytes });
-      const made = await OwnEnds.load(manifest, fetcher, signal, progress, (text) =>
+      const made = await OwnEnds.load(decoder, fetcher, signal, progress, (text) =>
         say({ kind: 'failed', text }),
       );
       say({ kind: 'here' });

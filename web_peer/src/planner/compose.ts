@@ -16,6 +16,7 @@ import {
   type ValueType,
   type Weight,
 } from './graph_manifest';
+import type { BlobRef } from './blob_ref';
 import {
   integerItem,
   integerOf,
@@ -26,9 +27,9 @@ import {
   writeMessage,
 } from './onnx_messages';
 
-const IR_VERSION = 10;
+export const IR_VERSION = 10;
 const MAX_GRAPH_BYTES = 4 << 20; // of a unit; parsed, hostile bytes take many times as much
-const MAX_RUN_BYTES = 64 << 20; // of the graphs of one run, equal ones counted each time
+export const MAX_RUN_BYTES = 64 << 20; // of the graphs of one run, equal ones counted each time
 const MAX_NODES = 1 << 16; // of a unit, those of bodies included
 const MAX_DEPTH = 8; // of bodies within bodies: If in Loop in Scan
 const EXTERNAL = 1;
@@ -57,21 +58,13 @@ export const ELEMENT_TYPES: Readonly<Record<ValueType, number>> = {
 };
 
 /** Fields of the messages, by their numbers in onnx.proto. */
-const MODEL = { irVersion: 1, graph: 7, opsets: 8, training: 20, functions: 25 } as const;
-const OPSET = { domain: 1, version: 2 } as const;
-const GRAPH = { nodes: 1, name: 2, initializers: 5, doc: 10, inputs: 11, outputs: 12, infos: 13, quantization: 14, sparse: 15, metadata: 16 } as const; // prettier-ignore
-const NODE = { inputs: 1, outputs: 2, name: 3, operator: 4, attributes: 5, doc: 6, overload: 8, metadata: 9, devices: 10 } as const; // prettier-ignore
-const ATTRIBUTE = {
-  tensor: 5,
-  graph: 6,
-  tensors: 10,
-  graphs: 11,
-  reference: 21,
-  sparse: 22,
-  sparses: 23,
-} as const;
-const TENSOR = { dims: 1, type: 2, name: 8, external: 13, location: 14 } as const;
-const NAMED = 1; // the field with the name of a ValueInfo
+export const MODEL = { irVersion: 1, graph: 7, opsets: 8, training: 20, functions: 25 } as const;
+export const OPSET = { domain: 1, version: 2 } as const;
+export const GRAPH = { nodes: 1, name: 2, initializers: 5, doc: 10, inputs: 11, outputs: 12, infos: 13, quantization: 14, sparse: 15, metadata: 16 } as const; // prettier-ignore
+export const NODE = { inputs: 1, outputs: 2, name: 3, operator: 4, attributes: 5, doc: 6, domain: 7, overload: 8, metadata: 9, devices: 10 } as const; // prettier-ignore
+export const ATTRIBUTE = { name: 1, float: 2, integer: 3, text: 4, tensor: 5, graph: 6, tensors: 10, graphs: 11, kind: 20, reference: 21, sparse: 22, sparses: 23 } as const; // prettier-ignore
+export const TENSOR = { dims: 1, type: 2, name: 8, raw: 9, external: 13, location: 14 } as const;
+export const NAMED = 1; // the field with the name of a ValueInfo
 
 /**
  * Units of a model as one ONNX model. Its inputs and outputs are called as the values of `inputs` and `outputs`, in this
@@ -114,14 +107,14 @@ export function compose(
   const nodes: Message[] = [];
   let weightBytes = 0;
   units.forEach((unit, at) => {
-    const part = unitModel(unit, graphs);
+    const part = checkedGraph(unit, graphs);
     for (const opset of part.messages(MODEL.opsets)) {
       const domain = textOf(opset.bytes(OPSET.domain)[0], unit);
       const version = opset.bytes(OPSET.version)[0] ?? integerItem(0);
       const known = opsets.get(domain) ?? version;
       opsets.set(domain, known);
       if (toHex(known) !== toHex(version)) {
-        throw wrong(unit, `one version of the operators of ${quoted(domain)} in all units expected`);
+        throw wrongGraph(unit, `one version of the operators of ${quoted(domain)} in all units expected`);
       }
     }
     const prefix = `${mark}${first + at}/`;
@@ -183,7 +176,11 @@ function markOf({ values }: GraphManifest): string {
 }
 
 /** A tensor whose bytes lie in a blob. */
-function external(tensor: Weight, blob: string, name: string): Message {
+export function external(
+  tensor: Pick<Weight, 'dtype' | 'shape' | 'offset' | 'bytes'>,
+  blob: string,
+  name: string,
+): Message {
   return new Message('Tensor', {
     [TENSOR.dims]: tensor.shape.map(integerItem),
     [TENSOR.type]: [integerItem(ELEMENT_TYPES[tensor.dtype])],
@@ -221,7 +218,8 @@ function entry(key: string, value: string): Message {
   return new Message('StringStringEntry', { 1: [textItem(key)], 2: [textItem(value)] });
 }
 
-function valueInfo({ name, dtype, shape }: Value): Message {
+/** A graph's input or output as a message. */
+export function valueInfo({ name, dtype, shape }: Pick<Value, 'name' | 'dtype' | 'shape'>): Message {
   const dims = shape.map((size) =>
     typeof size === 'number'
       ? new Message('TensorShape.Dimension', { 1: [integerItem(size)] })
@@ -234,41 +232,51 @@ function valueInfo({ name, dtype, shape }: Value): Message {
   return new Message('ValueInfo', { [NAMED]: [textItem(name)], 2: [new Message('Type', { 1: [tensor] })] });
 }
 
-function wrong({ name }: Pick<GraphUnit, 'name'>, problem: string): CannotServe {
+/** The error for the graph of that unit. */
+export function wrongGraph({ name }: Pick<GraphUnit, 'name'>, problem: string): CannotServe {
   const short = [...name].slice(0, SHOWN_CHARS).join('');
   return new CannotServe(`graph of unit ${short}: ${problem}; import the model again`);
 }
 
 /** A name; none is ''. Raises CannotServe for bytes that are no UTF-8. */
-function textOf(item: Uint8Array | undefined, unit: GraphUnit): string {
+export function textOf(item: Uint8Array | undefined, unit: Pick<GraphUnit, 'name'>): string {
   if (item === undefined) return '';
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(item);
   } catch {
-    throw wrong(unit, 'names in UTF-8 expected');
+    throw wrongGraph(unit, 'names in UTF-8 expected');
   }
 }
 
+/** Whose graph it is. */
+export interface GraphOwner {
+  readonly name: string;
+  readonly graph: BlobRef;
+  readonly inputs: readonly string[];
+  readonly outputs: readonly string[];
+  readonly tensors: readonly { readonly name: string }[];
+}
+
 /** The checked graph of a unit. */
-function unitModel(unit: GraphUnit, graphs: ReadonlyMap<string, Uint8Array>): Message {
+export function checkedGraph(unit: GraphOwner, graphs: ReadonlyMap<string, Uint8Array>): Message {
   const model = readMessage('Model', graphBytes(unit, graphs));
-  if (model === null) throw wrong(unit, 'an ONNX model expected');
+  if (model === null) throw wrongGraph(unit, 'an ONNX model expected');
   const domains = model.messages(MODEL.opsets).map((opset) => textOf(opset.bytes(OPSET.domain)[0], unit));
   if (model.has(MODEL.functions) || model.has(MODEL.training) || new Set(domains).size !== domains.length) {
-    throw wrong(unit, 'no functions, no training, each domain of operators once expected');
+    throw wrongGraph(unit, 'no functions, no training, each domain of operators once expected');
   }
   const graph = model.messages(MODEL.graph)[0] ?? new Message('Graph');
   const inputs = unit.inputs.map((_, number) => `in.${number}`);
   const outputs = unit.outputs.map((_, number) => `out.${number}`);
   if (!isNamed(graph, GRAPH.inputs, inputs) || !isNamed(graph, GRAPH.outputs, outputs)) {
     const last = `in.${inputs.length - 1}, outputs out.0 to out.${outputs.length - 1}`;
-    throw wrong(unit, `inputs in.0 to ${last} expected`);
+    throw wrongGraph(unit, `inputs in.0 to ${last} expected`);
   }
   const names = new Names(unit);
   const inner = innerOf(graph);
   for (const { name } of unit.tensors) if (!inner.has(name)) names.define(textItem(name));
   const made = check(graph, unit, names, 0);
-  if (!outputs.every((name) => made.has(name))) throw wrong(unit, 'each output made by a node expected');
+  if (!outputs.every((name) => made.has(name))) throw wrongGraph(unit, 'each output made by a node expected');
   return model;
 }
 
@@ -280,10 +288,10 @@ function isNamed(graph: Message, field: number, names: readonly string[]): boole
   );
 }
 
-function graphBytes(unit: GraphUnit, graphs: ReadonlyMap<string, Uint8Array>): Uint8Array {
+function graphBytes(unit: GraphOwner, graphs: ReadonlyMap<string, Uint8Array>): Uint8Array {
   const { graph } = unit;
   if (graph.bytes > MAX_GRAPH_BYTES) {
-    throw wrong(unit, `at most ${MAX_GRAPH_BYTES} bytes expected, got ${graph.bytes}`);
+    throw wrongGraph(unit, `at most ${MAX_GRAPH_BYTES} bytes expected, got ${graph.bytes}`);
   }
   const encoded = graphs.get(graph.sha256);
   const short = graph.sha256.slice(0, 12);
@@ -297,11 +305,11 @@ function graphBytes(unit: GraphUnit, graphs: ReadonlyMap<string, Uint8Array>): U
 /** Which names of a unit can be used at a place, each made once in the whole unit. */
 class Names {
   nodes = 0;
-  private readonly unit: GraphUnit;
+  private readonly unit: GraphOwner;
   private readonly made = new Set<string>();
   private readonly visible = new Set<string>();
 
-  constructor(unit: GraphUnit) {
+  constructor(unit: GraphOwner) {
     this.unit = unit;
   }
 
@@ -309,7 +317,7 @@ class Names {
   define(item: Uint8Array): string {
     const name = textOf(item, this.unit);
     if (name === '' || this.made.has(name)) {
-      throw wrong(this.unit, `names that differ expected, got ${quoted(name)} twice or empty`);
+      throw wrongGraph(this.unit, `names that differ expected, got ${quoted(name)} twice or empty`);
     }
     this.made.add(name);
     this.visible.add(name);
@@ -318,7 +326,7 @@ class Names {
 
   use(item: Uint8Array): void {
     const name = textOf(item, this.unit);
-    if (!this.visible.has(name)) throw wrong(this.unit, `${quoted(name)} is used and not made before`);
+    if (!this.visible.has(name)) throw wrongGraph(this.unit, `${quoted(name)} is used and not made before`);
   }
 
   forget(names: Iterable<string>): void {
@@ -330,8 +338,8 @@ const isFull = (name: Uint8Array): boolean => name.length > 0;
 const nameOf = (message: Message, field: number): Uint8Array => message.bytes(field)[0] ?? new Uint8Array();
 
 /** The names that nodes of this graph make. Raises CannotServe for what is not bounded or does not resolve. */
-function check(graph: Message, unit: GraphUnit, names: Names, depth: number): Set<string> {
-  if (graph.has(GRAPH.sparse)) throw wrong(unit, 'no sparse tensors expected');
+function check(graph: Message, unit: GraphOwner, names: Names, depth: number): Set<string> {
+  if (graph.has(GRAPH.sparse)) throw wrongGraph(unit, 'no sparse tensors expected');
   const initializers = graph.messages(GRAPH.initializers);
   const local = [
     ...graph.messages(GRAPH.inputs).map((value) => nameOf(value, NAMED)),
@@ -341,10 +349,10 @@ function check(graph: Message, unit: GraphUnit, names: Names, depth: number): Se
   const made = new Set<string>();
   const nodes = graph.messages(GRAPH.nodes);
   names.nodes += nodes.length;
-  if (names.nodes > MAX_NODES) throw wrong(unit, `at most ${MAX_NODES} nodes expected`);
+  if (names.nodes > MAX_NODES) throw wrongGraph(unit, `at most ${MAX_NODES} nodes expected`);
   for (const node of nodes) {
     if (node.bytes(NODE.overload).some(isFull) || !node.bytes(NODE.operator).some(isFull)) {
-      throw wrong(unit, 'nodes of operators expected, got one of a function or of none');
+      throw wrongGraph(unit, 'nodes of operators expected, got one of a function or of none');
     }
     for (const name of node.bytes(NODE.inputs).filter(isFull)) names.use(name);
     for (const attribute of node.messages(NODE.attributes)) checkAttribute(attribute, unit, names, depth);
@@ -358,27 +366,28 @@ function check(graph: Message, unit: GraphUnit, names: Names, depth: number): Se
   return made;
 }
 
-function checkAttribute(attribute: Message, unit: GraphUnit, names: Names, depth: number): void {
+function checkAttribute(attribute: Message, unit: GraphOwner, names: Names, depth: number): void {
   const refers = attribute.bytes(ATTRIBUTE.reference).some(isFull);
   if (refers || attribute.has(ATTRIBUTE.sparse) || attribute.has(ATTRIBUTE.sparses)) {
-    throw wrong(unit, 'attributes without references and sparse tensors expected');
+    throw wrongGraph(unit, 'attributes without references and sparse tensors expected');
   }
   for (const field of [ATTRIBUTE.tensor, ATTRIBUTE.tensors]) {
     for (const tensor of attribute.messages(field)) checkTensor(tensor, unit);
   }
   for (const body of bodiesOf(attribute)) {
-    if (depth === MAX_DEPTH) throw wrong(unit, `bodies at most ${MAX_DEPTH} deep expected`);
+    if (depth === MAX_DEPTH) throw wrongGraph(unit, `bodies at most ${MAX_DEPTH} deep expected`);
     check(body, unit, names, depth + 1);
   }
 }
 
-function checkTensor(tensor: Message, unit: GraphUnit): void {
+function checkTensor(tensor: Message, unit: GraphOwner): void {
   if (tensor.has(TENSOR.external) || integerOf(tensor.bytes(TENSOR.location)[0]) === EXTERNAL) {
-    throw wrong(unit, 'constants that it holds itself expected, got one of a file');
+    throw wrongGraph(unit, 'constants that it holds itself expected, got one of a file');
   }
 }
 
-function bodiesOf(attribute: Message): Message[] {
+/** The graphs that an attribute holds, as If, Loop and Scan do. */
+export function bodiesOf(attribute: Message): Message[] {
   return [...attribute.messages(ATTRIBUTE.graph), ...attribute.messages(ATTRIBUTE.graphs)];
 }
 

@@ -5,9 +5,10 @@
  */
 
 import { CannotServe } from '../errors';
-import { type BlobRef, decodeBlob, type Fields, MAX_BLOB_BYTES, MAX_UNITS, opened } from './manifest';
+import { type BlobRef, MAX_BLOB_BYTES } from './blob_ref';
+import { decodeBlob, type Fields, opened } from './checked_fields';
 
-export const FORMAT = 'shoal-2';
+const MAX_UNITS = 4096;
 const MAX_NAME_CHARS = 256;
 const MAX_RANK = 16;
 const MAX_SIZE = 2 ** 40; // of one axis
@@ -15,6 +16,10 @@ const MAX_VALUES = 4 * MAX_UNITS;
 const MAX_PORTS = 256; // inputs, outputs of a model or of a unit
 const MAX_UNIT_TENSORS = 8192;
 const MAX_UNIT_BLOBS = 64;
+const MAX_STATES = 16; // of a unit
+const MAX_HEADS = 1024;
+const MAX_HEAD_SIZE = 1024;
+const MAX_WINDOW = 1 << 24; // tokens
 const MAX_TERMS = 16;
 const MAX_FACTORS = 8;
 const MAX_VALUE_CHARS = 512; // exporters name values by their path in the source
@@ -90,6 +95,14 @@ export interface GraphUnit {
   readonly residentBytes: number;
   readonly flops: readonly Term[];
   readonly ops: readonly string[];
+  readonly state: readonly KvState[];
+}
+
+/** Keys and values that a unit keeps for each session: `heads` rows of `headSize` values for each token. */
+export interface KvState {
+  readonly heads: number;
+  readonly headSize: number;
+  readonly window: number | null; // only so many last tokens are looked at; null: all
 }
 
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
@@ -129,7 +142,15 @@ export function givenBy(manifest: GraphManifest, first: number, stop: number): s
 
 /** Raises CannotServe that says which field broke which rule. */
 export function decodeGraphManifest(encoded: Uint8Array): GraphManifest {
-  const root = opened(encoded, FORMAT, 'import the model again with this version');
+  const root = opened(encoded);
+  if (root.has('decoder')) {
+    throw new CannotServe('manifest: a model of inputs and outputs expected, this one answers in words');
+  }
+  return graphManifestOf(root);
+}
+
+/** The graph of units that opened fields say, also of a model that answers in words. Raises CannotServe. */
+export function graphManifestOf(root: Fields): GraphManifest {
   const sizes = root.fields('sizes');
   const manifest: GraphManifest = {
     name: root.text('name', MAX_NAME_CHARS),
@@ -205,6 +226,16 @@ function decodeUnit(fields: Fields): GraphUnit {
     residentBytes: fields.count('resident_bytes'),
     flops: decodeTerms(fields, 'flops'),
     ops: fields.texts('ops', 256, 256),
+    state: fields.has('state') ? fields.listOfFields('state', MAX_STATES).map(decodeState) : [],
+  };
+}
+
+function decodeState(fields: Fields): KvState {
+  fields.choice('kind', ['kv']);
+  return {
+    heads: fields.count('heads', MAX_HEADS, 1),
+    headSize: fields.count('head_size', MAX_HEAD_SIZE, 1),
+    window: fields.has('window') ? fields.count('window', MAX_WINDOW, 1) : null,
   };
 }
 

@@ -1,30 +1,40 @@
-/* Decides what a model manifest may say; every count, limit, offset and name is checked before anything uses it. */
+/*
+ * What a model that answers in words is: a chain of units, format shoal-2 with a `decoder` (twin of
+ * planner/model/manifest.py, which says what each field means). It comes from a stranger: every type, limit, offset and
+ * name is checked before anything uses it.
+ */
 
 import { CannotServe } from '../errors';
+import type { BlobRef } from './blob_ref';
+import { decodeBlob, type Fields, opened } from './checked_fields';
+import {
+  type GraphManifest,
+  graphManifestOf,
+  type GraphUnit,
+  quoted,
+  type Term,
+  type ValueType,
+} from './graph_manifest';
 import { BOUNDS, MILLION, type SamplingDefaults } from './sampling_defaults';
 
-export const MOST_ENVELOPE_BYTES = 1 << 20;
-
-export const FORMAT = 'shoal-1';
-export const PIECE_BYTES = 4 << 20; // blobs are hashed in pieces of this size
-export const MAX_MANIFEST_BYTES = 32 << 20;
-export const MAX_BLOB_BYTES = 64 * 2 ** 30;
-export const MAX_UNITS = 4096;
-const MAX_TENSORS = 64; // per unit
+export const MOST_ENVELOPE_BYTES = 1 << 20; // of what was recorded of rows at borders
+const MAX_HIDDEN = 1 << 17;
+const MAX_VOCAB = 1 << 24;
+const MAX_CONTEXT = 1 << 24;
+const MAX_SCRATCH = 1 << 22;
+const MAX_TABLES = 16;
+const MAX_FREQUENCIES = 512;
 const MAX_TEMPLATE_CHARS = 1 << 20;
-const SHA256 = /^[0-9a-f]{64}$/;
-const LONE_SURROGATE = /\p{Surrogate}/u;
+const MAX_GRAPHS_BYTES = 16 << 20; // of all different graphs: every peer fetches them, whatever it holds
+const MAX_UNIT_NAME_CHARS = 64;
+const TOKENS = 'tokens';
+const LOGITS = 'logits';
 
 export type UnitKind = 'embed' | 'attn' | 'ffn' | 'head';
+export const BLOCK_KINDS: readonly UnitKind[] = ['attn', 'ffn']; // between the first and the last unit
 export type Dtype = 'f32' | 'f16' | 'u8';
 export type WeightFormat = '8bit' | '4bit' | 'f32' | 'f16';
-const DTYPE_BYTES: Readonly<Record<Dtype, number>> = { f32: 4, f16: 2, u8: 1 };
-
-export interface BlobRef {
-  readonly sha256: string;
-  readonly bytes: number;
-  readonly pieces: readonly string[]; // SHA-256 of each piece; the last one may be shorter
-}
+const DTYPES: Readonly<Partial<Record<ValueType, Dtype>>> = { float32: 'f32', float16: 'f16', uint8: 'u8' };
 
 /** `shape` values of `dtype`, little-endian and C-ordered, at `offset` of the unit's blob. */
 export interface StoredTensor {
@@ -35,58 +45,45 @@ export interface StoredTensor {
   readonly bytes: number;
 }
 
+/**
+ * A pair of key and value arrays that a unit keeps for each session, called so by the graph and the wire: `heads` rows
+ * of `headSize` values for each token. `window`: only so many last tokens are looked at; null: all.
+ */
+export interface KvPair {
+  readonly key: string;
+  readonly value: string;
+  readonly heads: number;
+  readonly headSize: number;
+  readonly window: number | null;
+}
+
+/** One unit of a chain: its graph, and weights in one blob. */
 export interface ManifestUnit {
   readonly name: string;
   readonly kind: UnitKind;
-  readonly state: readonly string[]; // names of the KV pairs it keeps
+  readonly graph: BlobRef;
+  readonly blob: BlobRef;
+  readonly tensors: readonly StoredTensor[];
+  readonly kv: readonly KvPair[];
   readonly flopsPerToken: number;
   readonly kvBytesPerToken: number;
   readonly outBytesPerToken: number;
   readonly residentBytes: number; // on a CPU with packed weights
-  readonly blob: BlobRef;
-  readonly tensors: readonly StoredTensor[];
 }
 
-export interface RopeScaling {
-  readonly kind: 'llama3' | 'linear';
-  readonly factor: number;
-  readonly lowFreqFactor: number;
-  readonly highFreqFactor: number;
-  readonly originalContext: number;
-}
-
-export interface Architecture {
-  readonly family: string;
-  readonly blocks: number;
-  readonly hidden: number;
-  readonly heads: number;
-  readonly kvHeads: number;
-  readonly headSize: number;
-  readonly ffn: number;
+/** What a stage knows of its model beside units: rows that cross borders, and how positions turn heads. */
+export interface Dimensions {
   readonly vocab: number;
+  readonly hidden: number;
   readonly context: number;
-  readonly normEpsilon: number;
-  readonly ropeBase: number;
-  readonly ropeDims: number;
-  readonly ropeScaling: RopeScaling | null;
-  readonly ropeFactors: readonly number[] | null;
-  readonly qkvBias: boolean;
-  readonly qkNorm: boolean;
-  readonly tiedEmbedding: boolean;
-}
-
-const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
-
-/** Values per head as the attention kernel computes and caches them: `headSize` and zeros, to whole groups. */
-export function kernelHeadSize({ headSize }: Pick<Architecture, 'headSize'>): number {
-  return Math.ceil(headSize / HEAD_GROUP) * HEAD_GROUP;
+  readonly scratch: number; // values of the widest row of activations that a token has
+  readonly rotary: readonly (readonly number[])[]; // per table, by how much a position turns each pair of a head
 }
 
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
-export interface Manifest {
+export interface Manifest extends Dimensions {
   readonly name: string;
   readonly weights: WeightFormat;
-  readonly architecture: Architecture;
   readonly tokenizer: BlobRef;
   readonly chatTemplate: string | null;
   readonly bosToken: number | null;
@@ -96,54 +93,91 @@ export interface Manifest {
   readonly sampling: SamplingDefaults | null; // of the model's own files; null: they say nothing
 }
 
-/** The blobs that units [first, stop) need, each once, in order. */
+/** A model and the graphs of all its units, by hash. */
+export interface Decoder {
+  readonly manifest: Manifest;
+  readonly graphs: ReadonlyMap<string, Uint8Array>;
+}
+
+/** The blobs that units [first, stop) need, graphs before weights, each once, in order. */
 export function blobsOf(manifest: Manifest, first: number, stop: number): BlobRef[] {
-  const found = new Map<string, BlobRef>();
-  for (const unit of manifest.units.slice(first, stop)) found.set(unit.blob.sha256, unit.blob);
-  return [...found.values()];
+  const units = manifest.units.slice(first, stop);
+  return once([...units.map(({ graph }) => graph), ...units.map(({ blob }) => blob)]);
 }
 
-/** Bytes of piece `index` of a blob. */
-export function pieceBytes(ref: BlobRef, index: number): number {
-  return Math.min(PIECE_BYTES, ref.bytes - index * PIECE_BYTES);
+/** The blobs of all graphs, each once, in order; a few kilobytes. */
+export function graphsOf({ units }: Manifest): BlobRef[] {
+  return once(units.map(({ graph }) => graph));
 }
 
-/** The fields of a manifest of that format. Raises CannotServe, which says `otherwise` of another one. */
-export function opened(encoded: Uint8Array, expected: string, otherwise: string): Fields {
-  if (encoded.length > MAX_MANIFEST_BYTES) {
-    throw new CannotServe(`manifest: at most ${MAX_MANIFEST_BYTES} bytes expected, got ${encoded.length}`);
+/** What a stage knows of the model beside its units. */
+export function dimensionsOf({ vocab, hidden, context, scratch, rotary }: Manifest): Dimensions {
+  return { vocab, hidden, context, scratch, rotary };
+}
+
+/** The key and value arrays of a run of units, in the order that graphs name them. */
+export function kvNames(units: readonly Pick<ManifestUnit, 'kv'>[]): string[] {
+  return units.flatMap(({ kv }) => kv.flatMap(({ key, value }) => [key, value]));
+}
+
+/** Bytes of cache of one position of a session in these pairs. */
+export function kvBytes(pairs: readonly KvPair[]): number {
+  return pairs.reduce((sum, { heads, headSize }) => sum + 2 * 4 * heads * headSize, 0);
+}
+
+/** What a unit's weights occupy in a tab with a GPU, which multiplies packed ones; an embedding lies in memory. */
+export function packedBytes({ kind, tensors }: Pick<ManifestUnit, 'kind' | 'tensors'>): number {
+  return tensors.reduce(
+    (sum, { dtype, shape, bytes }) =>
+      sum + (dtype === 'f16' && kind !== 'embed' ? 4 * elements(shape) : bytes),
+    0,
+  );
+}
+
+/** The same in a tab that unpacks every linear to float32, columns in whole blocks; an embedding stays as stored. */
+export function wideBytes(unit: Pick<ManifestUnit, 'kind' | 'tensors'>): number {
+  if (unit.kind === 'embed') return packedBytes(unit);
+  let total = 0;
+  for (const { name, shape, bytes } of unit.tensors) {
+    const dot = name.lastIndexOf('.');
+    const [linear, form] = [name.slice(0, Math.max(dot, 0)), name.slice(dot + 1)];
+    if (linear !== '' && ['q4', 'q8', 'w'].includes(form))
+      total += 4 * elements(shape) * (form === 'q4' ? 2 : 1);
+    else if (!['scale', 'zero', 'rest'].includes(form)) total += bytes;
   }
-  let document: unknown;
-  try {
-    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(encoded);
-    document = JSON.parse(text);
-  } catch (error) {
-    throw new CannotServe(`manifest: JSON expected: ${String(error)}; import the model again`);
-  }
-  const root = new Fields(document, 'manifest');
-  if (root.text('format', 64) !== expected) {
-    throw new CannotServe(`manifest: format "${expected}" expected; ${otherwise}`);
-  }
-  return root;
+  return total;
 }
 
 /** Raises CannotServe that says which field broke which rule. */
 export function decodeManifest(encoded: Uint8Array): Manifest {
-  const root = opened(encoded, FORMAT, 'import the model again with this version');
-  const architecture = decodeArchitecture(root.fields('architecture'));
-  const units = root.listOfFields('units', MAX_UNITS).map(decodeUnit);
-  checkUnits(units, architecture.blocks);
+  const root = opened(encoded);
+  if (!root.has('decoder')) {
+    throw new CannotServe(
+      "manifest: field 'decoder' is missing: this model answers no questions; import one that does",
+    );
+  }
+  const graph = graphManifestOf(root);
+  const said = root.fields('decoder');
+  const vocab = said.count('vocab', MAX_VOCAB, 1);
+  const hidden = said.count('hidden', MAX_HIDDEN, 1);
+  checkChain(graph, vocab, hidden);
   return {
-    name: root.text('name', 256),
-    weights: root.choice('weights', ['8bit', '4bit', 'f32', 'f16']),
-    architecture,
-    tokenizer: decodeBlob(root.fields('tokenizer')),
-    chatTemplate: root.isNull('chat_template') ? null : root.text('chat_template', MAX_TEMPLATE_CHARS),
-    bosToken: root.isNull('bos_token') ? null : root.count('bos_token', architecture.vocab - 1),
-    endTokens: root.counts('end_tokens', 64, architecture.vocab - 1),
-    addBos: root.boolean('add_bos'),
-    units,
-    sampling: root.has('sampling') ? decodeSampling(root.fields('sampling')) : null,
+    name: graph.name,
+    weights: said.choice('weights', ['8bit', '4bit', 'f32', 'f16']),
+    vocab,
+    hidden,
+    context: said.count('context', MAX_CONTEXT, 1),
+    scratch: said.count('scratch', MAX_SCRATCH, 1),
+    rotary: said
+      .listOfFields('rotary', MAX_TABLES)
+      .map((table) => table.numbers('frequencies', MAX_FREQUENCIES)),
+    tokenizer: decodeBlob(said.fields('tokenizer')),
+    chatTemplate: said.isNull('chat_template') ? null : said.text('chat_template', MAX_TEMPLATE_CHARS),
+    bosToken: said.isNull('bos_token') ? null : said.count('bos_token', vocab - 1),
+    endTokens: said.counts('end_tokens', 64, vocab - 1),
+    addBos: said.boolean('add_bos'),
+    units: unitsOf(graph, hidden),
+    sampling: said.has('sampling') ? decodeSampling(said.fields('sampling')) : null,
   };
 }
 
@@ -161,235 +195,124 @@ function decodeSampling(fields: Fields): SamplingDefaults {
   };
 }
 
-function decodeArchitecture(fields: Fields): Architecture {
-  let ropeScaling: RopeScaling | null = null;
-  if (!fields.isNull('rope_scaling')) {
-    const inner = fields.fields('rope_scaling');
-    ropeScaling = {
-      kind: inner.choice('kind', ['llama3', 'linear']),
-      factor: inner.positive('factor'),
-      lowFreqFactor: inner.positive('low_freq_factor'),
-      highFreqFactor: inner.positive('high_freq_factor'),
-      originalContext: inner.count('original_context', 1 << 24, 1),
+function once(blobs: readonly BlobRef[]): BlobRef[] {
+  return [...new Map(blobs.map((blob) => [blob.sha256, blob])).values()];
+}
+
+function elements(shape: readonly number[]): number {
+  return shape.reduce((made, size) => made * size, 1);
+}
+
+/** Raises CannotServe unless each unit takes what the one before it makes, from tokens to logits. */
+function checkChain(graph: GraphManifest, vocab: number, hidden: number): void {
+  const { units, inputs, outputs, values } = graph;
+  if (units.length < 2 || String(inputs) !== TOKENS || String(outputs) !== LOGITS) {
+    throw new CannotServe(`manifest: two units or more, from ${TOKENS} to ${LOGITS}, expected`);
+  }
+  const types = new Map(values.map(({ name, dtype, shape }) => [name, JSON.stringify([dtype, ...shape])]));
+  const isOf = (name: string, ...type: readonly (string | number)[]): boolean =>
+    types.get(name) === JSON.stringify(type);
+  if (!isOf(TOKENS, 'int64', 'batch', 'tokens') || !isOf(LOGITS, 'float32', 'positions', vocab)) {
+    throw new CannotServe(
+      `manifest.values: ${TOKENS} int64 (batch, tokens), ${LOGITS} float32 (positions, ${vocab}) expected`,
+    );
+  }
+  let before = TOKENS;
+  units.forEach((unit, place) => {
+    const where = `manifest.units[${place}]`;
+    const [made] = unit.outputs;
+    if (
+      unit.inputs.length !== 1 ||
+      unit.inputs[0] !== before ||
+      unit.outputs.length !== 1 ||
+      made === undefined
+    ) {
+      throw new CannotServe(`${where}: one input, ${quoted(before)}, and one output expected`);
+    }
+    before = made;
+    const isLast = place === units.length - 1;
+    if (!isLast && !isOf(made, 'float32', 'batch', 'tokens', hidden)) {
+      throw new CannotServe(`${where}: float32 (batch, tokens, ${hidden}) expected of its output`);
+    }
+    if ((made === LOGITS) !== isLast) {
+      throw new CannotServe(`${where}: ${LOGITS} expected of the last unit alone`);
+    }
+    if (unit.state.length > 0 && (isLast || place === 0)) {
+      throw new CannotServe(`${where}: no state expected of the first and the last unit`);
+    }
+    checkUnit(unit, where);
+  });
+  const total = once(units.map((unit) => unit.graph)).reduce((sum, { bytes }) => sum + bytes, 0);
+  if (total > MAX_GRAPHS_BYTES) {
+    throw new CannotServe(
+      `manifest.units: graphs of at most ${MAX_GRAPHS_BYTES} bytes together expected, got ${total}`,
+    );
+  }
+}
+
+function checkUnit({ name, weights, tensors }: GraphUnit, where: string): void {
+  if (name === '' || [...name].length > MAX_UNIT_NAME_CHARS || name.includes('/')) {
+    throw new CannotServe(`${where}.name: up to ${MAX_UNIT_NAME_CHARS} characters without / expected`);
+  }
+  if (weights.length !== 1 || !tensors.every(({ dtype }) => DTYPES[dtype] !== undefined)) {
+    throw new CannotServe(
+      `${where}: one blob of weights, and tensors of ${Object.values(DTYPES).join(', ')}, expected`,
+    );
+  }
+  if (!tensors.every(({ shape }) => shape.length > 0 && elements(shape) > 0)) {
+    throw new CannotServe(`${where}: tensors with at least one value and one axis expected`);
+  }
+}
+
+function unitsOf({ units }: GraphManifest, hidden: number): ManifestUnit[] {
+  let pairs = 0;
+  return units.map((unit, place) => {
+    const kv = unit.state.map(({ heads, headSize, window }, at): KvPair => {
+      const number = pairs + at;
+      return { key: `key.${number}`, value: `value.${number}`, heads, headSize, window };
+    });
+    pairs += kv.length;
+    const kind = kindOf(place, units.length, kv);
+    const [blob] = unit.weights;
+    if (blob === undefined) throw new Error('a checked unit has a blob');
+    return {
+      name: unit.name,
+      kind,
+      graph: unit.graph,
+      blob,
+      tensors: unit.tensors.flatMap(({ name, dtype, shape, offset, bytes }) => {
+        const known = DTYPES[dtype];
+        return known === undefined ? [] : [{ name, dtype: known, shape, offset, bytes }];
+      }),
+      kv,
+      flopsPerToken: flopsOf(unit.flops),
+      kvBytesPerToken: kvBytes(kv),
+      outBytesPerToken: kind === 'head' ? 4 : 4 * hidden,
+      residentBytes: unit.residentBytes,
     };
-  }
-  const found: Architecture = {
-    family: fields.text('family', 64),
-    blocks: fields.count('blocks', 2000, 1),
-    hidden: fields.count('hidden', 1 << 17, 1),
-    heads: fields.count('heads', 1024, 1),
-    kvHeads: fields.count('kv_heads', 1024, 1),
-    headSize: fields.count('head_size', 1024, 1),
-    ffn: fields.count('ffn', 1 << 20, 1),
-    vocab: fields.count('vocab', 1 << 24, 1),
-    context: fields.count('context', 1 << 24, 1),
-    normEpsilon: fields.positive('norm_epsilon'),
-    ropeBase: fields.positive('rope_base'),
-    ropeDims: fields.count('rope_dims', 1024, 1),
-    ropeScaling,
-    ropeFactors: fields.isNull('rope_factors') ? null : fields.positives('rope_factors', 512),
-    qkvBias: fields.boolean('qkv_bias'),
-    qkNorm: fields.boolean('qk_norm'),
-    tiedEmbedding: fields.boolean('tied_embedding'),
-  };
-  if (found.ropeFactors !== null && found.ropeFactors.length !== found.ropeDims / 2) {
-    throw new CannotServe(`${fields.place}.rope_factors: ${found.ropeDims / 2} numbers expected`);
-  }
-  if (found.heads % found.kvHeads || found.ropeDims > found.headSize || found.ropeDims % 2) {
-    throw new CannotServe(`${fields.place}: heads, kv_heads, head_size and rope_dims do not fit together`);
-  }
-  return found;
+  });
 }
 
-function decodeUnit(fields: Fields): ManifestUnit {
-  const blob = decodeBlob(fields.fields('blob'));
-  const tensors = fields.listOfFields('tensors', MAX_TENSORS).map((one) => decodeTensor(one, blob));
-  if (new Set(tensors.map((tensor) => tensor.name)).size !== tensors.length) {
-    throw new CannotServe(`${fields.place}: tensor names must differ`);
-  }
-  return {
-    name: fields.text('name', 64),
-    kind: fields.choice('kind', ['embed', 'attn', 'ffn', 'head']),
-    state: fields.texts('state', 16, 64),
-    flopsPerToken: fields.count('flops_per_token'),
-    kvBytesPerToken: fields.count('kv_bytes_per_token'),
-    outBytesPerToken: fields.count('out_bytes_per_token'),
-    residentBytes: fields.count('resident_bytes'),
-    blob,
-    tensors,
-  };
+/** Of one token: every symbolic size counts as 1. */
+function flopsOf(flops: readonly Term[]): number {
+  return roundedEven(
+    Math.min(
+      flops.reduce((sum, { factor }) => sum + factor, 0),
+      2 ** 53,
+    ),
+  );
 }
 
-/** A blob with as many hashes as it has pieces. Raises CannotServe. */
-export function decodeBlob(fields: Fields): BlobRef {
-  const sha256 = fields.text('sha256', 64);
-  const bytes = fields.count('bytes', MAX_BLOB_BYTES);
-  const pieces = fields.texts('pieces', MAX_BLOB_BYTES / PIECE_BYTES, 64);
-  if (![sha256, ...pieces].every((hash) => SHA256.test(hash))) {
-    throw new CannotServe(`${fields.place}: hashes of 64 lower-case hex digits expected`);
-  }
-  const wanted = Math.ceil(bytes / PIECE_BYTES);
-  if (pieces.length !== wanted) {
-    throw new CannotServe(
-      `${fields.place}: ${wanted} pieces expected for ${bytes} bytes, got ${pieces.length}`,
-    );
-  }
-  return { sha256, bytes, pieces };
+/** As Python rounds: halves to the even number. */
+function roundedEven(value: number): number {
+  const low = Math.floor(value);
+  if (value - low !== 0.5) return Math.round(value);
+  return low % 2 === 0 ? low : low + 1;
 }
 
-function decodeTensor(fields: Fields, blob: BlobRef): StoredTensor {
-  const dtype = fields.choice('dtype', ['f32', 'f16', 'u8']);
-  const shape = fields.counts('shape', 4, 2 ** 32, 1);
-  const offset = fields.count('offset', MAX_BLOB_BYTES);
-  const bytes = fields.count('bytes', MAX_BLOB_BYTES);
-  if (bytes !== shape.reduce((made, size) => made * size, 1) * DTYPE_BYTES[dtype]) {
-    throw new CannotServe(`${fields.place}: ${bytes} bytes do not hold ${dtype} of shape ${String(shape)}`);
-  }
-  if (offset % 64 || offset + bytes > blob.bytes) {
-    throw new CannotServe(
-      `${fields.place}: offset ${offset} plus ${bytes} must be 64-aligned and inside ${blob.bytes} bytes`,
-    );
-  }
-  return { name: fields.text('name', 64), dtype, shape, offset, bytes };
-}
-
-function checkUnits(units: readonly ManifestUnit[], blocks: number): void {
-  const expected = ['embed'];
-  for (let block = 0; block < blocks; block++) expected.push(`attn.${block}`, `ffn.${block}`);
-  expected.push('head');
-  const fits =
-    units.length === expected.length &&
-    units.every((unit, at) => unit.name === expected[at] && unit.name.split('.')[0] === unit.kind);
-  if (!fits) {
-    throw new CannotServe(
-      `manifest.units: embed, attn.0, ffn.0, ... head for ${blocks} blocks expected, got ${units.length} units in another order`,
-    );
-  }
-}
-
-/** A JSON object whose fields are read with their type and limit, so that errors name the place. */
-export class Fields {
-  readonly place: string;
-  private readonly value: Readonly<Record<string, unknown>>;
-
-  constructor(value: unknown, place: string) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw new CannotServe(`${place}: an object expected`);
-    }
-    this.value = value as Record<string, unknown>;
-    this.place = place;
-  }
-
-  /** Whether the field is there, as those are that came later. */
-  has(name: string): boolean {
-    return Object.hasOwn(this.value, name);
-  }
-
-  isNull(name: string): boolean {
-    return this.get(name) === null;
-  }
-
-  text(name: string, limit: number): string {
-    const value = this.get(name);
-    if (!isText(value, limit)) {
-      throw this.wrong(name, `a string of at most ${limit} characters`);
-    }
-    return value;
-  }
-
-  boolean(name: string): boolean {
-    const value = this.get(name);
-    if (typeof value !== 'boolean') throw this.wrong(name, 'true or false');
-    return value;
-  }
-
-  count(name: string, limit: number = Number.MAX_SAFE_INTEGER, least = 0): number {
-    const value = this.get(name);
-    if (!isCount(value, limit, least)) {
-      throw this.wrong(name, `a whole number from ${least} to ${limit}`);
-    }
-    return value;
-  }
-
-  positive(name: string): number {
-    const value = this.get(name);
-    if (typeof value !== 'number' || !Number.isFinite(value) || value <= 0) {
-      throw this.wrong(name, 'a positive finite number');
-    }
-    return value;
-  }
-
-  choice<T extends string>(name: string, allowed: readonly T[]): T {
-    const value = this.get(name);
-    const found = allowed.find((option) => option === value);
-    if (found === undefined) throw this.wrong(name, `one of ${allowed.join(', ')}`);
-    return found;
-  }
-
-  positives(name: string, length: number): number[] {
-    return this.list(name, length).map((value) => new Fields({ [name]: value }, this.place).positive(name));
-  }
-
-  counts(name: string, length: number, limit: number, least = 0): number[] {
-    return this.list(name, length).map((value) => {
-      if (!isCount(value, limit, least)) throw this.wrong(name, `whole numbers from ${least} to ${limit}`);
-      return value;
-    });
-  }
-
-  texts(name: string, length: number, limit: number): string[] {
-    return this.list(name, length).map((value) => {
-      if (!isText(value, limit)) throw this.wrong(name, `strings of at most ${limit} characters`);
-      return value;
-    });
-  }
-
-  /** A list of at most `length` whole numbers up to `limit` or names of sizes. Raises CannotServe. */
-  sizes(name: string, length: number, limit: number, chars: number): (number | string)[] {
-    return this.list(name, length).map((value) => {
-      if (isCount(value, limit, 0) || (isText(value, chars) && value !== '')) return value;
-      throw this.wrong(name, `whole numbers up to ${limit} or names`);
-    });
-  }
-
-  /** The names of all fields. Raises CannotServe where there are too many or too long ones. */
-  names(length: number, chars: number): string[] {
-    const found = Object.keys(this.value);
-    if (found.length <= length && found.every((name) => isText(name, chars))) return found;
-    throw new CannotServe(`${this.place}: at most ${length} fields with names of up to ${chars} expected`);
-  }
-
-  fields(name: string): Fields {
-    return new Fields(this.get(name), `${this.place}.${name}`);
-  }
-
-  listOfFields(name: string, limit: number): Fields[] {
-    return this.list(name, limit).map((value, at) => new Fields(value, `${this.place}.${name}[${at}]`));
-  }
-
-  private get(name: string): unknown {
-    if (!Object.hasOwn(this.value, name)) throw new CannotServe(`${this.place}: field '${name}' is missing`);
-    return this.value[name];
-  }
-
-  private list(name: string, limit: number): unknown[] {
-    const value = this.get(name);
-    if (!Array.isArray(value) || value.length > limit)
-      throw this.wrong(name, `a list of at most ${limit} items`);
-    return value;
-  }
-
-  private wrong(name: string, expected: string): CannotServe {
-    return new CannotServe(`${this.place}.${name}: ${expected} expected`);
-  }
-}
-
-/** Whether it is a string of so many characters that UTF-8 can say. */
-function isText(value: unknown, limit: number): value is string {
-  if (typeof value !== 'string' || LONE_SURROGATE.test(value)) return false;
-  return value.length <= limit || [...value].length <= limit; // a character may be two units of UTF-16
-}
-
-function isCount(value: unknown, limit: number, least: number): value is number {
-  return typeof value === 'number' && Number.isSafeInteger(value) && value >= least && value <= limit;
+/** What the planner and measurements take a unit for. */
+function kindOf(place: number, units: number, kv: readonly KvPair[]): UnitKind {
+  if (place === 0) return 'embed';
+  if (place === units - 1) return 'head';
+  return kv.length > 0 ? 'attn' : 'ffn';
 }

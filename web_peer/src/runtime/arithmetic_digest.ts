@@ -7,11 +7,11 @@
 import type { Execution, LoadExecution } from './execution';
 import { toHex } from '../wire/hex';
 import { KvSlots } from './kv_slots';
-import type { Manifest, ManifestUnit, UnitKind } from '../planner/manifest';
+import type { Provider } from '../planner/linear';
+import { makeGraphs } from '../planner/lowering';
+import { BLOCK_KINDS, type Decoder, dimensionsOf, type ManifestUnit } from '../planner/manifest';
 import { sha256 } from '../wire/sha256';
-import { makeGraphs, type Provider } from '../planner/shards';
 
-const KINDS: readonly UnitKind[] = ['attn', 'ffn'];
 const GIVEN = 5; // tokens of a prompt; one that is sampled follows, which attention adds up in another order
 const CONTEXT = 64;
 const DIGEST_HEX = 16;
@@ -19,23 +19,24 @@ const SEED = 20_270_114;
 
 /** 16 hex digits. `load` makes the execution under test. */
 export async function arithmeticDigest(
-  manifest: Manifest,
+  { manifest, graphs }: Decoder,
   provider: Provider,
   load: LoadExecution,
 ): Promise<string> {
-  const { architecture } = manifest;
   const random = randomBytes(SEED);
   const blobs = new Map<string, Uint8Array>();
-  const units = KINDS.map((kind): ManifestUnit => {
+  const units = BLOCK_KINDS.flatMap((kind): ManifestUnit[] => {
     const unit = manifest.units.find((each) => each.kind === kind);
-    if (unit === undefined) throw new Error(`a model with a unit of kind ${kind} expected`);
+    if (unit === undefined) return [];
     blobs.set(kind, madeUp(unit, random));
-    return { ...unit, blob: { ...unit.blob, sha256: kind } };
+    return [{ ...unit, blob: { ...unit.blob, sha256: kind } }];
   });
-  const graphs = makeGraphs({ ...manifest, units }, 0, units.length, provider);
-  const execution = await load({ architecture, units, graphs }, blobs, CONTEXT);
+  const lowered = makeGraphs({ ...manifest, units }, graphs, 0, units.length, provider);
+  const source = { dimensions: dimensionsOf(manifest), units, graphs: lowered };
+  const execution = await load(source, blobs, CONTEXT);
+  const { hidden } = manifest;
   try {
-    return await digestOf(execution, inputs((GIVEN + 1) * architecture.hidden, random), architecture.hidden);
+    return await digestOf(execution, inputs((GIVEN + 1) * hidden, random), hidden);
   } finally {
     execution.close();
   }

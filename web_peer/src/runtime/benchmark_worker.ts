@@ -1,16 +1,16 @@
 /* The worker that measures one provider, so that the page stays free and its memory comes back. Edge. */
 
 import { WasmExecution } from './execution_wasm';
-import type { Manifest } from '../planner/manifest';
+import type { Provider } from '../planner/linear';
+import type { Decoder } from '../planner/manifest';
 import { measureUnits, type UnitTimes } from './unit_benchmark';
-import type { Provider } from '../planner/shards';
 import { WasmModule } from './wasm_module';
 
 export type ToMeasurer =
   | { readonly kind: 'ping' }
   | {
       readonly kind: 'measure';
-      readonly manifest: Manifest;
+      readonly decoder: Decoder;
       readonly provider: Provider;
       readonly threads: number;
     };
@@ -43,7 +43,7 @@ async function measured(order: Extract<ToMeasurer, { kind: 'measure' }>): Promis
   if (order.provider === 'webgpu') {
     const { WebGpuExecution } = await import('./execution_webgpu');
     return measureUnits(
-      order.manifest,
+      order.decoder,
       'webgpu',
       await adapterName(),
       (source, blobs, context) => WebGpuExecution.load(source, blobs, context, () => undefined),
@@ -52,7 +52,7 @@ async function measured(order: Extract<ToMeasurer, { kind: 'measure' }>): Promis
   }
   const module = await WasmModule.load(order.threads);
   return measureUnits(
-    order.manifest,
+    order.decoder,
     'wasm',
     'simd128', // onnxruntime-web has no other build
     (source, blobs, context) => WasmExecution.loadInto(module, source, blobs, context),

@@ -4,8 +4,10 @@
  */
 
 import type { KvSlots, Move, Span } from './kv_slots';
-import type { Architecture, BlobRef, ManifestUnit } from '../planner/manifest';
-import type { Graphs, Provider } from '../planner/shards';
+import type { BlobRef } from '../planner/blob_ref';
+import type { Provider } from '../planner/linear';
+import { type Graphs, rotaryInputs, rotaryTables } from '../planner/lowering';
+import type { Dimensions, ManifestUnit } from '../planner/manifest';
 
 export type LoadExecution = (
   source: ShardSource,
@@ -13,7 +15,7 @@ export type LoadExecution = (
   context: number,
 ) => Promise<Execution>;
 
-/** Per array of `names`, one after the other, float32 (kvHeads, have, kernelHeadSize). */
+/** Per array of `names`, one after the other, float32 (heads, have, headSize) of its own. */
 export interface CachePart {
   readonly names: readonly string[];
   readonly have: number;
@@ -25,7 +27,7 @@ export const KEPT_CALLS = 64; // bound buffers of call shapes; ranges of rows re
 
 /** Units [first, stop) of a model with their graphs; the blobs go by hash. */
 export interface ShardSource {
-  readonly architecture: Architecture;
+  readonly dimensions: Dimensions;
   readonly units: readonly ManifestUnit[];
   readonly graphs: Graphs;
 }
@@ -56,7 +58,7 @@ export interface Execution {
   /** In the arrays of `part` a row begins with its first `count` positions. */
   write(row: number, count: number, part: CachePart): void;
   /** tokens (T,) -> (T, hidden). */
-  embed(tokens: Int32Array): Float32Array;
+  embed(tokens: Int32Array): Promise<Float32Array>;
   /** One token for each row of `span`: (rows, hidden) -> (rows, hidden), valid until the next call. */
   decode(hidden: Float32Array, span: Span, lengths: readonly number[]): Promise<Float32Array>;
   /** Tokens of one row with `length` cached before them: (T, hidden) -> (T, hidden), valid until the next call. */
@@ -80,9 +82,78 @@ export function withCompany(hidden: Float32Array, width: number): Float32Array {
   return more;
 }
 
+const EMBED_ROWS = 64; // rows that the graph behind an embedding works on at a time
+
+/**
+ * rows (T, width) -> (T, hidden), by `run`, which has a few at a time. A single one gets company, as in withCompany.
+ */
+export async function afterTable(
+  rows: Float32Array,
+  width: number,
+  hidden: number,
+  run: (rows: Float32Array, count: number) => Promise<Float32Array>,
+): Promise<Float32Array> {
+  const count = rows.length / width;
+  const made = new Float32Array(count * hidden);
+  for (let first = 0; first < count; first += EMBED_ROWS) {
+    const given = withCompany(rows.subarray(first * width, (first + EMBED_ROWS) * width), width);
+    const result = await run(given, given.length / width);
+    made.set(result.subarray(0, Math.min(EMBED_ROWS, count - first) * hidden), first * hidden);
+  }
+  return made;
+}
+
+/** One array of keys or of values: a row of it is float32 (heads, capacity, headSize). */
+export interface KvArray {
+  readonly name: string;
+  readonly heads: number;
+  readonly headSize: number;
+}
+
 /** The KV arrays of a run of units, in the order that graphs name them. */
-export function cacheNames(units: readonly ManifestUnit[]): string[] {
-  return units.flatMap((unit) => unit.state);
+export function kvArrays(units: readonly ManifestUnit[]): KvArray[] {
+  return units.flatMap(({ kv }) =>
+    kv.flatMap(({ key, value, heads, headSize }) => [
+      { name: key, heads, headSize },
+      { name: value, heads, headSize },
+    ]),
+  );
+}
+
+/** Where the values of each of `names` begin in a CachePart of `count` positions. Raises an Error for a foreign name. */
+export function partsOf(
+  arrays: readonly KvArray[],
+  names: readonly string[],
+  count: number,
+): {
+  readonly parts: readonly { readonly array: KvArray; readonly offset: number }[];
+  readonly length: number;
+} {
+  let length = 0;
+  const parts = names.map((name) => {
+    const array = arrays.find((each) => each.name === name);
+    if (array === undefined) throw new Error(`this shard has no array ${name}`);
+    const offset = length;
+    length += array.heads * count * array.headSize;
+    return { array, offset };
+  });
+  return { parts, length };
+}
+
+/** cos and sin of each rotary table up to `positions`, as graphs name them, with their shape. */
+export function rotaryFeeds(
+  { rotary }: Dimensions,
+  positions: number,
+): { readonly name: string; readonly values: Float32Array; readonly shape: readonly [number, number] }[] {
+  return rotary.flatMap((frequencies, table) => {
+    const [cos, sin] = rotaryInputs(table);
+    const tables = rotaryTables(frequencies, positions);
+    const shape = [positions, frequencies.length] as const;
+    return [
+      { name: cos, values: tables.cos, shape },
+      { name: sin, values: tables.sin, shape },
+    ];
+  });
 }
 
 export type Blobs = ReadonlyMap<string, Uint8Array>;

@@ -10,15 +10,18 @@ import {
   KEPT_CALLS,
   type KvCopy,
   type ShardSource,
+  type KvArray,
+  afterTable,
   blobOf,
-  cacheNames,
+  kvArrays,
+  partsOf,
+  rotaryFeeds,
   withCompany,
 } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
-import { type Architecture, kernelHeadSize } from '../planner/manifest';
+import type { Dimensions } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
 import { PassingTensors } from './tensor_lending';
-import { anglesOf, rotaryTables } from '../planner/shards';
 import { FLOAT32, INT32, type WasmCall, WasmModule } from './wasm_module';
 import { EmbeddingTable, locationsOf, rowsAt, weightBytes } from './weight_unpacking';
 
@@ -36,8 +39,9 @@ export class WasmExecution implements Execution {
   readonly provider = 'wasm';
   readonly weightBytes: number;
   private readonly module: WasmModule;
-  private readonly architecture: Architecture;
+  private readonly dimensions: Dimensions;
   private readonly table: EmbeddingTable | null;
+  private readonly afterTable: number | null; // what is done with rows that were looked up
   private readonly body: number | null;
   private readonly headSession: number | null;
   private readonly rotary: readonly {
@@ -45,9 +49,9 @@ export class WasmExecution implements Execution {
     readonly tensor: number;
     readonly pointer: number;
   }[];
-  private readonly cache: KvArrays;
+  private readonly cache: KvMemory;
   private readonly bodyCalls = new Map<string, Prepared>();
-  private readonly headCalls = new Map<number, Prepared>();
+  private readonly rowCalls = new Map<string, Prepared>(); // of graphs without a cache
 
   private constructor(
     module: WasmModule,
@@ -57,22 +61,17 @@ export class WasmExecution implements Execution {
     loaded: Loaded,
   ) {
     this.module = module;
-    this.architecture = source.architecture;
-    const first = source.units[0];
-    this.table =
-      first?.kind === 'embed'
-        ? new EmbeddingTable({ unit: first, blob: blobOf(blobs, first.blob) }, source.architecture.hidden)
-        : null;
+    this.dimensions = source.dimensions;
+    const { table } = source.graphs;
+    this.table = table === null ? null : new EmbeddingTable(table, blobOf(blobs, table.unit.blob));
+    this.afterTable = loaded.embed;
     this.body = loaded.body;
     this.headSession = loaded.head;
     this.weightBytes = loaded.bytes + (this.table?.bytes ?? 0);
-    this.cache = new KvArrays(module, cacheNames(source.units), source.architecture);
-    const tables = rotaryTables(source.architecture, context + 1);
-    this.rotary = (['cos', 'sin'] as const).map((name) => {
-      const values = tables[name];
+    this.cache = new KvMemory(module, kvArrays(source.units));
+    this.rotary = rotaryFeeds(source.dimensions, context + 1).map(({ name, values, shape }) => {
       const pointer = module.allocate(values.byteLength);
       module.floats(pointer, values.length).set(values);
-      const shape = [context + 1, anglesOf(source.architecture)];
       return { name, pointer, tensor: module.tensor(FLOAT32, pointer, shape) };
     });
   }
@@ -142,9 +141,15 @@ export class WasmExecution implements Execution {
     this.cache.write(row, count, part);
   }
 
-  embed(tokens: Int32Array): Float32Array {
+  async embed(tokens: Int32Array): Promise<Float32Array> {
     if (this.table === null) throw new Error('this shard has no embedding');
-    return this.table.rows(tokens);
+    const rows = this.table.rows(tokens);
+    const session = this.afterTable;
+    if (session === null) return rows;
+    const { hidden } = this.dimensions;
+    return afterTable(rows, this.table.columns, hidden, (given, count) =>
+      this.runRows(session, 'hidden.out', given, count, hidden),
+    );
   }
 
   async decode(hidden: Float32Array, span: Span, lengths: readonly number[]): Promise<Float32Array> {
@@ -152,30 +157,23 @@ export class WasmExecution implements Execution {
   }
 
   async prompt(hidden: Float32Array, row: number, length: number): Promise<Float32Array> {
-    const given = withCompany(hidden, this.architecture.hidden);
-    const tokens = given.length / this.architecture.hidden;
+    const given = withCompany(hidden, this.dimensions.hidden);
+    const tokens = given.length / this.dimensions.hidden;
     const result = await this.run(given, { start: row, stop: row + 1 }, tokens, [length]);
     return result.subarray(0, hidden.length);
   }
 
   async head(hidden: Float32Array): Promise<Float32Array> {
     if (this.headSession === null) throw new Error('this shard has no head');
-    const rows = hidden.length / this.architecture.hidden;
-    let prepared = this.headCalls.get(rows);
-    if (prepared === undefined) {
-      prepared = this.prepareHead(this.headSession, rows);
-      this.headCalls.set(rows, prepared);
-    }
-    this.module.floats(prepared.hidden, hidden.length).set(hidden);
-    await prepared.call.run();
-    return this.module.floats(prepared.result, rows * this.architecture.vocab);
+    const { hidden: width, vocab } = this.dimensions;
+    return this.runRows(this.headSession, 'logits', hidden, hidden.length / width, vocab);
   }
 
   close(): void {
     this.forget(this.bodyCalls);
-    this.forget(this.headCalls);
+    this.forget(this.rowCalls);
     this.cache.close();
-    for (const session of [this.body, this.headSession]) {
+    for (const session of [this.afterTable, this.body, this.headSession]) {
       if (session !== null) this.module.releaseSession(session);
     }
     for (const { tensor, pointer } of this.rotary) {
@@ -209,7 +207,7 @@ export class WasmExecution implements Execution {
   private prepareBody(session: number, span: Span, tokens: number): Prepared {
     const { module } = this;
     const rows = span.stop - span.start;
-    const width = this.architecture.hidden;
+    const width = this.dimensions.hidden;
     const bytes = 4 * rows * tokens * width;
     const hidden = module.allocate(2 * bytes + 4 * (rows + 1));
     const result = hidden + bytes;
@@ -237,18 +235,37 @@ export class WasmExecution implements Execution {
     return { call, hidden, result, seqlens, tensors };
   }
 
-  private prepareHead(session: number, rows: number): Prepared {
+  /** (rows, width) -> (rows, `made`), of a graph without a cache, whose output is `output`; valid until the next call. */
+  private async runRows(
+    session: number,
+    output: string,
+    hidden: Float32Array,
+    rows: number,
+    made: number,
+  ): Promise<Float32Array> {
+    const key = `${output} ${rows}`;
+    let prepared = this.rowCalls.get(key);
+    if (prepared === undefined) {
+      prepared = this.prepareRows(session, output, [rows, hidden.length / rows], made);
+      this.rowCalls.set(key, prepared);
+    }
+    this.module.floats(prepared.hidden, hidden.length).set(hidden);
+    await prepared.call.run();
+    return this.module.floats(prepared.result, rows * made);
+  }
+
+  private prepareRows(
+    session: number,
+    output: string,
+    [rows, width]: readonly [number, number],
+    wide: number,
+  ): Prepared {
     const { module } = this;
-    const { hidden: width, vocab } = this.architecture;
-    const hidden = module.allocate(4 * rows * (width + vocab));
+    const hidden = module.allocate(4 * rows * (width + wide));
     const result = hidden + 4 * rows * width;
     const given = module.tensor(FLOAT32, hidden, [rows, width]);
-    const made = module.tensor(FLOAT32, result, [rows, vocab]);
-    const call = module.call(
-      session,
-      [{ name: 'hidden', tensor: given }],
-      [{ name: 'logits', tensor: made }],
-    );
+    const made = module.tensor(FLOAT32, result, [rows, wide]);
+    const call = module.call(session, [{ name: 'hidden', tensor: given }], [{ name: output, tensor: made }]);
     return { call, hidden, result, seqlens: 0, tensors: [given, made] };
   }
 
@@ -263,6 +280,7 @@ export class WasmExecution implements Execution {
 }
 
 interface Loaded {
+  readonly embed: number | null;
   readonly body: number | null;
   readonly head: number | null;
   readonly bytes: number;
@@ -273,25 +291,28 @@ interface Loaded {
  * packed form goes when it was asked for. The head first: what was free while it loads is used again by the body.
  */
 async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blobs): Promise<Loaded> {
-  const { architecture, graphs, units } = source;
+  const { graphs, units } = source;
   let bytes = 0;
   const passed: (() => void)[] = []; // of one call: onnxruntime has copied by the time it asks for the next
   const settle = (): void => passed.splice(0).forEach((done) => done());
   const passing: PassingTensors[] = [];
   for (const unit of units) {
-    if (unit.kind === 'embed') continue;
-    const shared = units.filter(({ blob }) => blob.sha256 === unit.blob.sha256).length > 1;
-    const held = new PassingTensors(unit, blobOf(blobs, unit.blob), shared, architecture);
+    const locations = locationsOf(graphs, unit);
+    const isTable = unit.blob.sha256 === graphs.table?.unit.blob.sha256; // which stays
+    if (isTable && locations.length === 0) continue;
+    const shared = isTable || units.filter(({ blob }) => blob.sha256 === unit.blob.sha256).length > 1;
+    const held = new PassingTensors(unit, blobOf(blobs, unit.blob), shared, locations);
     passing.push(held);
-    for (const [tensor, size] of locationsOf(unit, 'wasm', architecture)) {
+    for (const location of locations) {
+      const { tensor, bytes: size } = location;
       bytes += size;
       module.mount(`${unit.name}/${tensor}`, {
         byteLength: size,
         subarray: (begin, end) => {
           settle();
-          const rows = rowsAt(tensor, begin, end, architecture);
+          const rows = rowsAt(location, begin, end);
           const from = held.source(tensor);
-          const found = weightBytes(from, tensor, 'wasm', architecture, rows);
+          const found = weightBytes(from, location, rows);
           passed.push(() => held.taken(tensor, end - begin));
           if (found.buffer !== from.blob.buffer) passed.push(() => giveBack(found));
           return rows === undefined ? found.subarray(begin, end) : found;
@@ -301,8 +322,9 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
   }
   try {
     const head = graphs.head === null ? null : await module.session(graphs.head);
+    const embed = graphs.embed === null ? null : await module.session(graphs.embed);
     const body = graphs.body === null ? null : await module.session(graphs.body);
-    return { body, head, bytes };
+    return { embed, body, head, bytes };
   } finally {
     module.unmountAll();
     settle();
@@ -310,7 +332,7 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
   }
 }
 
-/** Per KV name an array float32 (kvHeads, count, kernelHeadSize), outside the module's memory, which never shrinks. */
+/** Per KV name an array float32 (heads, count, headSize), outside the module's memory, which never shrinks. */
 class FloatsCopy implements KvCopy {
   readonly count: number;
   readonly arrays = new Map<string, Float32Array<ArrayBuffer>>();
@@ -330,139 +352,142 @@ class FloatsCopy implements KvCopy {
   }
 }
 
-/** Per KV name an array float32 (rows, kvHeads, capacity, kernelHeadSize) in the module's memory. */
-class KvArrays {
+/** Each array is float32 (rows, heads, capacity, headSize) in the module's memory. */
+class KvMemory {
   shape: Shape = { rows: 0, capacity: 0 };
   private readonly module: WasmModule;
-  private readonly names: readonly string[];
-  private readonly heads: number;
-  private readonly size: number;
-  private readonly arrays = new Map<string, number>();
+  private readonly arrays: readonly KvArray[];
+  private readonly pointers = new Map<string, number>();
 
-  constructor(module: WasmModule, names: readonly string[], a: Architecture) {
+  constructor(module: WasmModule, arrays: readonly KvArray[]) {
     this.module = module;
-    this.names = names;
-    this.heads = a.kvHeads;
-    this.size = kernelHeadSize(a);
+    this.arrays = arrays;
   }
 
   get bytes(): number {
-    return 4 * this.names.length * this.shape.rows * this.rowLength(this.shape);
+    return this.arrays.reduce((sum, array) => sum + 4 * this.shape.rows * rowLength(array, this.shape), 0);
   }
 
   /** One array at a time, so that the peak is one array above the new size. */
   grow(shape: Shape, lengthOf: (row: number) => number): void {
-    const row = this.rowLength(shape);
-    const oldRow = this.rowLength(this.shape);
-    for (const name of this.names) {
+    for (const array of this.arrays) {
+      const { name, heads, headSize } = array;
+      const row = rowLength(array, shape);
+      const oldRow = rowLength(array, this.shape);
       const fresh = this.module.allocate(4 * shape.rows * row);
       const target = this.module.floats(fresh, shape.rows * row).fill(0);
-      const old = this.arrays.get(name);
+      const old = this.pointers.get(name);
       if (old !== undefined) {
         const source = this.module.floats(old, this.shape.rows * oldRow);
         for (let at = 0; at < this.shape.rows; at++) {
-          for (let head = 0; head < this.heads; head++) {
-            const from = at * oldRow + head * this.shape.capacity * this.size;
-            const kept = source.subarray(from, from + lengthOf(at) * this.size);
-            target.set(kept, at * row + head * shape.capacity * this.size);
+          for (let head = 0; head < heads; head++) {
+            const from = at * oldRow + head * this.shape.capacity * headSize;
+            const kept = source.subarray(from, from + lengthOf(at) * headSize);
+            target.set(kept, at * row + head * shape.capacity * headSize);
           }
         }
         this.module.free(old);
       }
-      this.arrays.set(name, fresh);
+      this.pointers.set(name, fresh);
     }
     this.shape = shape;
   }
 
   move({ source, target, length }: Move): void {
-    const row = this.rowLength(this.shape);
-    for (const pointer of this.arrays.values()) {
-      const array = this.module.floats(pointer, this.shape.rows * row);
-      for (let head = 0; head < this.heads; head++) {
-        const from = source * row + head * this.shape.capacity * this.size;
-        array.copyWithin(target * row + (from - source * row), from, from + length * this.size);
+    for (const array of this.held()) {
+      const row = rowLength(array, this.shape);
+      const values = this.module.floats(this.pointer(array), this.shape.rows * row);
+      for (let head = 0; head < array.heads; head++) {
+        const from = source * row + head * this.shape.capacity * array.headSize;
+        values.copyWithin(target * row + (from - source * row), from, from + length * array.headSize);
       }
     }
   }
 
   copied(row: number, count: number): FloatsCopy {
     const copy = new FloatsCopy(count);
-    const length = count * this.size;
-    for (const [name, pointer] of this.arrays) {
-      const made = new Float32Array(this.heads * length);
-      this.eachHead(pointer, row, length, (part, head) => made.set(part, head * length));
-      copy.arrays.set(name, made);
+    for (const array of this.held()) {
+      const length = count * array.headSize;
+      const made = new Float32Array(array.heads * length);
+      this.eachHead(array, row, length, (part, head) => made.set(part, head * length));
+      copy.arrays.set(array.name, made);
     }
     return copy;
   }
 
   put(row: number, { arrays, count }: FloatsCopy): void {
-    const length = count * this.size;
-    for (const [name, pointer] of this.arrays) {
-      const kept = arrays.get(name);
+    for (const array of this.held()) {
+      const length = count * array.headSize;
+      const kept = arrays.get(array.name);
       if (kept === undefined) continue;
-      this.eachHead(pointer, row, length, (part, head) =>
+      this.eachHead(array, row, length, (part, head) =>
         part.set(kept.subarray(head * length, (head + 1) * length)),
       );
     }
   }
 
   read(row: number, count: number, names: readonly string[]): Float32Array<ArrayBuffer> {
-    const length = count * this.size;
-    const made = new Float32Array(names.length * this.heads * length);
-    names.forEach((name, place) =>
-      this.eachHead(this.pointer(name), row, length, (part, head) =>
-        made.set(part, (place * this.heads + head) * length),
-      ),
-    );
+    const { parts, length } = partsOf(this.arrays, names, count);
+    const made = new Float32Array(length);
+    for (const { array, offset } of parts) {
+      const each = count * array.headSize;
+      this.eachHead(array, row, each, (part, head) => made.set(part, offset + head * each));
+    }
     return made;
   }
 
   write(row: number, count: number, { names, have, values }: CachePart): void {
-    names.forEach((name, place) =>
-      this.eachHead(this.pointer(name), row, count * this.size, (part, head) => {
-        const at = (place * this.heads + head) * have * this.size;
+    for (const { array, offset } of partsOf(this.arrays, names, have).parts) {
+      this.eachHead(array, row, count * array.headSize, (part, head) => {
+        const at = offset + head * have * array.headSize;
         part.set(values.subarray(at, at + part.length));
-      }),
-    );
+      });
+    }
   }
 
-  private pointer(name: string): number {
-    const found = this.arrays.get(name);
+  /** Tensors over rows `span` of every array; the caller releases them. */
+  tensors(span: Span): { name: string; tensor: number }[] {
+    return this.arrays.map((array) => {
+      const { name, heads, headSize } = array;
+      const start = (this.pointers.get(name) ?? 0) + 4 * span.start * rowLength(array, this.shape);
+      const shape = [span.stop - span.start, heads, this.shape.capacity, headSize];
+      return { name, tensor: this.module.tensor(FLOAT32, start, shape) };
+    });
+  }
+
+  close(): void {
+    for (const pointer of this.pointers.values()) this.module.free(pointer);
+    this.pointers.clear();
+    this.shape = { rows: 0, capacity: 0 };
+  }
+
+  /** The arrays that are in memory. */
+  private held(): readonly KvArray[] {
+    return this.arrays.filter(({ name }) => this.pointers.has(name));
+  }
+
+  private pointer({ name }: KvArray): number {
+    const found = this.pointers.get(name);
     if (found === undefined) throw new Error(`this shard caches no ${name}`);
     return found;
   }
 
   /** The first `length` numbers of each head of a row. */
   private eachHead(
-    pointer: number,
+    array: KvArray,
     row: number,
     length: number,
     take: (part: Float32Array, head: number) => void,
   ): void {
-    const array = this.module.floats(pointer, this.shape.rows * this.rowLength(this.shape));
-    for (let head = 0; head < this.heads; head++) {
-      const from = (row * this.heads + head) * this.shape.capacity * this.size;
-      take(array.subarray(from, from + length), head);
+    const size = this.shape.rows * rowLength(array, this.shape);
+    const values = this.module.floats(this.pointer(array), size);
+    for (let head = 0; head < array.heads; head++) {
+      const from = (row * array.heads + head) * this.shape.capacity * array.headSize;
+      take(values.subarray(from, from + length), head);
     }
   }
+}
 
-  /** Tensors over rows `span` of every array; the caller releases them. */
-  tensors(span: Span): { name: string; tensor: number }[] {
-    const shape = [span.stop - span.start, this.heads, this.shape.capacity, this.size];
-    return this.names.map((name) => {
-      const start = (this.arrays.get(name) ?? 0) + 4 * span.start * this.rowLength(this.shape);
-      return { name, tensor: this.module.tensor(FLOAT32, start, shape) };
-    });
-  }
-
-  close(): void {
-    for (const pointer of this.arrays.values()) this.module.free(pointer);
-    this.arrays.clear();
-    this.shape = { rows: 0, capacity: 0 };
-  }
-
-  private rowLength(shape: Shape): number {
-    return this.heads * shape.capacity * this.size;
-  }
+function rowLength({ heads, headSize }: KvArray, { capacity }: Shape): number {
+  return heads * capacity * headSize;
 }

@@ -17,14 +17,17 @@ import {
   type Execution,
   type KvCopy,
   type ShardSource,
+  type KvArray,
+  afterTable,
   blobOf,
-  cacheNames,
+  kvArrays,
+  partsOf,
+  rotaryFeeds,
   withCompany,
 } from './execution';
 import type { KvSlots, Move, Shape, Span } from './kv_slots';
-import { type Architecture, kernelHeadSize } from '../planner/manifest';
+import type { Dimensions, UnitKind } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
-import { anglesOf, rotaryTables } from '../planner/shards';
 import { EmbeddingTable, locationsOf, weightBytes } from './weight_unpacking';
 
 // GPUBufferUsage, which the compiler's types lack.
@@ -40,10 +43,10 @@ export class WebGpuExecution implements Execution {
   readonly provider = 'webgpu';
   readonly overheadBytes = 0; // the device tells nobody
   readonly weightBytes: number;
-  private readonly architecture: Architecture;
+  private readonly dimensions: Dimensions;
   private readonly table: EmbeddingTable | null;
   private readonly sessions: Sessions;
-  private readonly rotary: Readonly<Record<'cos' | 'sin', ort.Tensor>>;
+  private readonly rotary: Readonly<Record<string, ort.Tensor>>;
   private readonly cache: KvBuffers;
   private slots: KvSlots | null = null;
   private gone: DeviceLost | null = null;
@@ -56,26 +59,23 @@ export class WebGpuExecution implements Execution {
     sessions: Sessions,
     device: GPUDevice,
   ) {
-    const { architecture, units } = source;
-    const first = units[0];
-    this.architecture = architecture;
-    this.table =
-      first?.kind === 'embed'
-        ? new EmbeddingTable({ unit: first, blob: blobOf(blobs, first.blob) }, architecture.hidden)
-        : null;
+    const { dimensions, graphs, units } = source;
+    const { table } = graphs;
+    this.dimensions = dimensions;
+    this.table = table === null ? null : new EmbeddingTable(table, blobOf(blobs, table.unit.blob));
     this.sessions = sessions;
     this.weightBytes = sessions.bytes + (this.table?.bytes ?? 0);
-    this.cache = new KvBuffers(device, cacheNames(units), architecture);
+    this.cache = new KvBuffers(device, kvArrays(units));
     void goneOf(device).then((error) => {
       this.gone = error;
       for (const end of this.running) end(error);
     });
-    const tables = rotaryTables(architecture, context + 1);
-    const shape = [context + 1, anglesOf(architecture)];
-    this.rotary = {
-      cos: new ort.Tensor('float32', tables.cos, shape),
-      sin: new ort.Tensor('float32', tables.sin, shape),
-    };
+    this.rotary = Object.fromEntries(
+      rotaryFeeds(dimensions, context + 1).map(({ name, values, shape }) => [
+        name,
+        new ort.Tensor('float32', values, shape),
+      ]),
+    );
   }
 
   /**
@@ -136,14 +136,20 @@ export class WebGpuExecution implements Execution {
     this.cache.write(row, count, part);
   }
 
-  embed(tokens: Int32Array): Float32Array {
+  async embed(tokens: Int32Array): Promise<Float32Array> {
     if (this.table === null) throw new Error('this shard has no embedding');
-    return this.table.rows(tokens);
+    const rows = this.table.rows(tokens);
+    const session = this.sessions.embed;
+    if (session === null) return rows;
+    const { columns } = this.table;
+    return afterTable(rows, columns, this.dimensions.hidden, (given, count) =>
+      this.runRows(session, 'hidden.out', given, count),
+    );
   }
 
   /** Rows before `span` ride along: what they write is behind what they have, and is overwritten. */
   async decode(hidden: Float32Array, span: Span, lengths: readonly number[]): Promise<Float32Array> {
-    const width = this.architecture.hidden;
+    const width = this.dimensions.hidden;
     const before = Array.from({ length: span.start }, (_, row) => this.slots?.lengthOfRow(row) ?? 0);
     const all = new Float32Array(span.stop * width);
     all.set(hidden, span.start * width);
@@ -152,8 +158,8 @@ export class WebGpuExecution implements Execution {
   }
 
   async prompt(hidden: Float32Array, row: number, length: number): Promise<Float32Array> {
-    const given = withCompany(hidden, this.architecture.hidden);
-    const tokens = given.length / this.architecture.hidden;
+    const given = withCompany(hidden, this.dimensions.hidden);
+    const tokens = given.length / this.dimensions.hidden;
     const cached = row === 0 ? this.cache.tensors(1) : this.cache.lend(row);
     const result = await this.run(given, tokens, [length], cached);
     if (row !== 0) this.cache.takeBack(row);
@@ -162,15 +168,23 @@ export class WebGpuExecution implements Execution {
 
   async head(hidden: Float32Array): Promise<Float32Array> {
     if (this.sessions.head === null) throw new Error('this shard has no head');
-    const shape = [hidden.length / this.architecture.hidden, this.architecture.hidden];
-    const found = await this.orLost(
-      this.sessions.head.run({ hidden: new ort.Tensor('float32', hidden, shape) }),
-    );
-    return floatsOf(found['logits']);
+    return this.runRows(this.sessions.head, 'logits', hidden, hidden.length / this.dimensions.hidden);
   }
 
   close(): void {
     this.cache.close();
+  }
+
+  /** (rows, …) through a graph without a cache, whose output is `output`. */
+  private async runRows(
+    session: ort.InferenceSession,
+    output: string,
+    hidden: Float32Array,
+    rows: number,
+  ): Promise<Float32Array> {
+    const given = new ort.Tensor('float32', hidden, [rows, hidden.length / rows]);
+    const found = await this.orLost(session.run({ hidden: given }));
+    return floatsOf(found[output]);
   }
 
   /** `tokens` of each row that has one of `lengths` before them. */
@@ -184,7 +198,7 @@ export class WebGpuExecution implements Execution {
     const rows = lengths.length;
     const last = lengths.map((length) => length + tokens - 1);
     const feeds: Record<string, ort.Tensor> = {
-      hidden: new ort.Tensor('float32', hidden, [rows, tokens, this.architecture.hidden]),
+      hidden: new ort.Tensor('float32', hidden, [rows, tokens, this.dimensions.hidden]),
       seqlens: new ort.Tensor('int32', Int32Array.from(last), [rows]),
       total: new ort.Tensor('int32', Int32Array.of(Math.max(...last) + 1), [1]),
       ...this.rotary,
@@ -235,26 +249,27 @@ function floatsOf(tensor: ort.Tensor | undefined): Float32Array {
 }
 
 interface Sessions {
+  readonly embed: ort.InferenceSession | null;
   readonly body: ort.InferenceSession | null;
   readonly head: ort.InferenceSession | null;
   readonly bytes: number;
 }
 
 async function loadSessions(source: ShardSource, blobs: Blobs): Promise<Sessions> {
-  const { architecture, graphs, units } = source;
-  const external = (kinds: readonly string[]): { path: string; data: Uint8Array }[] =>
+  const { graphs, units } = source;
+  const external = (kinds: readonly UnitKind[]): { path: string; data: Uint8Array }[] =>
     units
       .filter((unit) => kinds.includes(unit.kind))
       .flatMap((unit) => {
         const held = { unit, blob: blobOf(blobs, unit.blob) };
-        return [...locationsOf(unit, 'webgpu', architecture).keys()].map((tensor) => ({
-          path: `${unit.name}/${tensor}`,
-          data: weightBytes(held, tensor, 'webgpu', architecture),
+        return locationsOf(graphs, unit).map((location) => ({
+          path: `${unit.name}/${location.tensor}`,
+          data: weightBytes(held, location),
         }));
       });
   const load = async (
     graph: Uint8Array,
-    kinds: readonly string[],
+    kinds: readonly UnitKind[],
   ): Promise<[ort.InferenceSession, number]> => {
     const externalData = external(kinds);
     const session = await ort.InferenceSession.create(graph, {
@@ -268,15 +283,16 @@ async function loadSessions(source: ShardSource, blobs: Blobs): Promise<Sessions
     return [session, bytes];
   };
   const [head, headBytes] = graphs.head === null ? [null, 0] : await load(graphs.head, ['head']);
+  const [embed, embedBytes] = graphs.embed === null ? [null, 0] : await load(graphs.embed, ['embed']);
   const [body, bodyBytes] = graphs.body === null ? [null, 0] : await load(graphs.body, ['attn', 'ffn']);
-  const embedded = units.find((unit) => unit.kind === 'embed')?.blob.sha256;
+  const embedded = graphs.table?.unit.blob.sha256;
   for (const [sha256, blob] of blobs) if (sha256 !== embedded) giveBack(blob); // the device has it
-  return { body, head, bytes: headBytes + bodyBytes };
+  return { embed, body, head, bytes: headBytes + embedBytes + bodyBytes };
 }
 
 type Buffers = ReadonlyMap<string, GPUBuffer>;
 
-/** Per KV name a buffer float32 (kvHeads, count, kernelHeadSize). */
+/** Per KV name a buffer float32 (heads, count, headSize). */
 class BuffersCopy implements KvCopy {
   readonly bytes: number;
   readonly count: number;
@@ -293,44 +309,41 @@ class BuffersCopy implements KvCopy {
   }
 }
 
-/** Per KV name a buffer float32 (rows, kvHeads, capacity, kernelHeadSize). */
+/** Each array is a buffer float32 (rows, heads, capacity, headSize). */
 class KvBuffers {
   shape: Shape = { rows: 0, capacity: 0 };
   private readonly device: GPUDevice;
-  private readonly names: readonly string[];
-  private readonly heads: number;
-  private readonly size: number;
-  private readonly arrays = new Map<string, GPUBuffer>();
+  private readonly arrays: readonly KvArray[];
+  private readonly buffers = new Map<string, GPUBuffer>();
   private readonly lent = new Map<string, GPUBuffer>(); // one row, once one is needed
 
-  constructor(device: GPUDevice, names: readonly string[], a: Architecture) {
+  constructor(device: GPUDevice, arrays: readonly KvArray[]) {
     this.device = device;
-    this.names = names;
-    this.heads = a.kvHeads;
-    this.size = kernelHeadSize(a);
+    this.arrays = arrays;
   }
 
   get bytes(): number {
     const rows = this.shape.rows + (this.lent.size > 0 ? 1 : 0);
-    return rows * this.names.length * this.rowBytes(this.shape);
+    return this.arrays.reduce((sum, array) => sum + rows * rowBytes(array, this.shape), 0);
   }
 
   grow(shape: Shape, lengthOf: (row: number) => number): void {
     if (shape.capacity === this.shape.capacity && shape.rows === this.shape.rows) return;
     const encoder = this.device.createCommandEncoder();
-    const old = [...this.arrays.values(), ...this.lent.values()];
+    const old = [...this.buffers.values(), ...this.lent.values()];
     this.lent.clear();
-    for (const name of this.names) {
-      const fresh = this.buffer(shape.rows * this.rowBytes(shape));
-      const from = this.arrays.get(name);
+    for (const array of this.arrays) {
+      const { name, heads, headSize } = array;
+      const fresh = this.buffer(shape.rows * rowBytes(array, shape));
+      const from = this.buffers.get(name);
       for (let row = 0; from !== undefined && row < this.shape.rows; row++) {
-        for (let head = 0; head < this.heads && lengthOf(row) > 0; head++) {
-          const at = 4 * (row * this.heads + head) * this.shape.capacity * this.size;
-          const to = 4 * (row * this.heads + head) * shape.capacity * this.size;
-          encoder.copyBufferToBuffer(from, at, fresh, to, 4 * lengthOf(row) * this.size);
+        for (let head = 0; head < heads && lengthOf(row) > 0; head++) {
+          const at = 4 * (row * heads + head) * this.shape.capacity * headSize;
+          const to = 4 * (row * heads + head) * shape.capacity * headSize;
+          encoder.copyBufferToBuffer(from, at, fresh, to, 4 * lengthOf(row) * headSize);
         }
       }
-      this.arrays.set(name, fresh);
+      this.buffers.set(name, fresh);
     }
     this.device.queue.submit([encoder.finish()]);
     for (const buffer of old) buffer.destroy();
@@ -345,28 +358,34 @@ class KvBuffers {
 
   /** Of the first `rows` rows. */
   tensors(rows: number): [string, ort.Tensor][] {
-    return this.of(this.arrays, rows);
+    return this.of(this.buffers, rows);
   }
 
   /** A copy of one row, to be taken back. */
   lend(row: number): [string, ort.Tensor][] {
-    const size = this.rowBytes(this.shape);
-    if (this.lent.size === 0) for (const name of this.names) this.lent.set(name, this.buffer(size));
-    this.copy(this.arrays, row, this.lent, 0);
+    if (this.lent.size === 0) {
+      for (const array of this.arrays) this.lent.set(array.name, this.buffer(rowBytes(array, this.shape)));
+    }
+    this.copy(this.buffers, row, this.lent, 0);
     return this.of(this.lent, 1);
   }
 
   takeBack(row: number): void {
-    this.copy(this.lent, 0, this.arrays, row);
+    this.copy(this.lent, 0, this.buffers, row);
   }
 
   copied(row: number, count: number): BuffersCopy {
-    const bytes = 4 * this.heads * count * this.size;
-    const buffers = new Map(this.names.map((name) => [name, this.buffer(bytes)]));
+    let bytes = 0;
+    const buffers = new Map<string, GPUBuffer>();
+    for (const { name, heads, headSize } of this.arrays) {
+      const size = 4 * heads * count * headSize;
+      buffers.set(name, this.buffer(size));
+      bytes += size;
+    }
     this.eachHead(buffers, row, count, (encoder, array, at, copy, to, size) =>
       encoder.copyBufferToBuffer(array, at, copy, to, size),
     );
-    return new BuffersCopy(count, buffers, bytes * this.names.length);
+    return new BuffersCopy(count, buffers, bytes);
   }
 
   put(row: number, { buffers, count }: BuffersCopy): void {
@@ -376,17 +395,17 @@ class KvBuffers {
   }
 
   async read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
-    const bytes = 4 * count * this.size;
-    const size = names.length * this.heads * bytes;
-    const staged = this.device.createBuffer({ size, usage: MAP_READ | COPY_DST });
+    const { parts, length } = partsOf(this.arrays, names, count);
+    const staged = this.device.createBuffer({ size: 4 * length, usage: MAP_READ | COPY_DST });
     const encoder = this.device.createCommandEncoder();
-    names.forEach((name, place) => {
-      const array = this.arrays.get(name);
-      for (let head = 0; head < this.heads && array !== undefined; head++) {
-        const to = (place * this.heads + head) * bytes;
-        encoder.copyBufferToBuffer(array, this.offset(row, head), staged, to, bytes);
+    for (const { array, offset } of parts) {
+      const buffer = this.buffers.get(array.name);
+      const bytes = 4 * count * array.headSize;
+      for (let head = 0; head < array.heads && buffer !== undefined; head++) {
+        const to = 4 * offset + head * bytes;
+        encoder.copyBufferToBuffer(buffer, this.offset(array, row, head), staged, to, bytes);
       }
-    });
+    }
     this.device.queue.submit([encoder.finish()]);
     try {
       await staged.mapAsync(MAP_READ);
@@ -397,17 +416,25 @@ class KvBuffers {
   }
 
   write(row: number, count: number, { names, have, values }: CachePart): void {
-    names.forEach((name, place) => {
-      const array = this.arrays.get(name);
-      for (let head = 0; head < this.heads && array !== undefined; head++) {
-        const at = (place * this.heads + head) * have * this.size;
-        this.device.queue.writeBuffer(array, this.offset(row, head), values, at, count * this.size);
+    for (const { array, offset } of partsOf(this.arrays, names, have).parts) {
+      const buffer = this.buffers.get(array.name);
+      for (let head = 0; head < array.heads && buffer !== undefined; head++) {
+        const at = offset + head * have * array.headSize;
+        const size = count * array.headSize;
+        this.device.queue.writeBuffer(buffer, this.offset(array, row, head), values, at, size);
       }
-    });
+    }
   }
 
-  private offset(row: number, head: number): number {
-    return 4 * (row * this.heads + head) * this.shape.capacity * this.size;
+  close(): void {
+    for (const buffer of [...this.buffers.values(), ...this.lent.values()]) buffer.destroy();
+    this.buffers.clear();
+    this.lent.clear();
+    this.shape = { rows: 0, capacity: 0 };
+  }
+
+  private offset({ heads, headSize }: KvArray, row: number, head: number): number {
+    return 4 * (row * heads + head) * this.shape.capacity * headSize;
   }
 
   /** The first `count` positions of each head of a row, and where they lie in `copies`. */
@@ -427,47 +454,46 @@ class KvBuffers {
     ) => void,
   ): void {
     const encoder = this.device.createCommandEncoder();
-    const bytes = 4 * count * this.size;
-    for (const [name, array] of this.arrays) {
-      const copy = copies.get(name);
-      for (let head = 0; head < this.heads && copy !== undefined; head++) {
-        const at = this.offset(row, head);
-        take(encoder, array, at, copy, head * bytes, bytes);
+    for (const array of this.arrays) {
+      const buffer = this.buffers.get(array.name);
+      const copy = copies.get(array.name);
+      if (buffer === undefined || copy === undefined) continue;
+      const bytes = 4 * count * array.headSize;
+      for (let head = 0; head < array.heads; head++) {
+        take(encoder, buffer, this.offset(array, row, head), copy, head * bytes, bytes);
       }
     }
     this.device.queue.submit([encoder.finish()]);
   }
 
-  close(): void {
-    for (const buffer of [...this.arrays.values(), ...this.lent.values()]) buffer.destroy();
-    this.arrays.clear();
-    this.lent.clear();
-    this.shape = { rows: 0, capacity: 0 };
-  }
-
   private copy(from: Buffers, row: number, to: Buffers, at: number): void {
     const encoder = this.device.createCommandEncoder();
-    const bytes = this.rowBytes(this.shape);
-    for (const [name, buffer] of from) {
-      const target = to.get(name);
-      if (target !== undefined) encoder.copyBufferToBuffer(buffer, row * bytes, target, at * bytes, bytes);
+    for (const array of this.arrays) {
+      const bytes = rowBytes(array, this.shape);
+      const source = from.get(array.name);
+      const target = to.get(array.name);
+      if (source !== undefined && target !== undefined) {
+        encoder.copyBufferToBuffer(source, row * bytes, target, at * bytes, bytes);
+      }
     }
     this.device.queue.submit([encoder.finish()]);
   }
 
-  private of(arrays: Buffers, rows: number): [string, ort.Tensor][] {
-    const dims = [rows, this.heads, this.shape.capacity, this.size];
-    return [...arrays].map(([name, buffer]) => [
-      name,
-      ort.Tensor.fromGpuBuffer(buffer, { dataType: 'float32', dims }),
-    ]);
+  private of(buffers: Buffers, rows: number): [string, ort.Tensor][] {
+    return this.arrays.flatMap(({ name, heads, headSize }) => {
+      const buffer = buffers.get(name);
+      const dims = [rows, heads, this.shape.capacity, headSize];
+      return buffer === undefined
+        ? []
+        : [[name, ort.Tensor.fromGpuBuffer(buffer, { dataType: 'float32', dims })]];
+    });
   }
 
   private buffer(size: number): GPUBuffer {
     return this.device.createBuffer({ size, usage: STORAGE | COPY_SRC | COPY_DST });
   }
+}
 
-  private rowBytes(shape: Shape): number {
-    return 4 * this.heads * shape.capacity * this.size;
-  }
+function rowBytes({ heads, headSize }: KvArray, { capacity }: Shape): number {
+  return 4 * heads * capacity * headSize;
 }

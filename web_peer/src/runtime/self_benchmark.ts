@@ -4,11 +4,11 @@
  */
 
 import { CannotServe, NotNow } from '../errors';
-import type { Manifest, UnitKind } from '../planner/manifest';
+import type { Provider } from '../planner/linear';
+import { BLOCK_KINDS, type Decoder } from '../planner/manifest';
 import type { KindTimes, UnitTimes } from './unit_benchmark';
 import type { FromMeasurer, ToMeasurer } from './benchmark_worker';
 import type { Profile } from '../state/generated/commands';
-import type { Provider } from '../planner/shards';
 
 const CANDIDATE_MS = 20_000; // loading the runtime included; a software adapter takes longer, and is no use
 const PINGS = 21;
@@ -40,7 +40,7 @@ async function hasAdapter(): Promise<boolean> {
 }
 
 /** Measures each candidate, one after the other, and picks the one that decodes faster. Raises CannotServe. */
-export async function measure(manifest: Manifest, signal: AbortSignal): Promise<Times> {
+export async function measure(decoder: Decoder, signal: AbortSignal): Promise<Times> {
   const found = await abilities();
   const candidates: { readonly provider: Provider; readonly threads: number }[] = [
     { provider: 'wasm', threads: 1 },
@@ -54,7 +54,7 @@ export async function measure(manifest: Manifest, signal: AbortSignal): Promise<
   for (const { provider, threads } of candidates) {
     signal.throwIfAborted();
     try {
-      const times = await candidate(manifest, provider, threads, signal);
+      const times = await candidate(decoder, provider, threads, signal);
       if (best === null || blockNs(times) < blockNs(best)) best = times;
     } catch (error) {
       signal.throwIfAborted();
@@ -71,7 +71,7 @@ export async function measure(manifest: Manifest, signal: AbortSignal): Promise<
 
 /** For one provider: after a GPU device was lost, the tab goes on with 'wasm'. */
 export async function candidate(
-  manifest: Manifest,
+  decoder: Decoder,
   provider: Provider,
   threads: number,
   signal: AbortSignal,
@@ -80,7 +80,7 @@ export async function candidate(
   const limit = AbortSignal.any([signal, AbortSignal.timeout(CANDIDATE_MS)]);
   try {
     const ask = (order: ToMeasurer): Promise<FromMeasurer> => answerOf(worker, order, limit);
-    const answer = await ask({ kind: 'measure', manifest, provider, threads });
+    const answer = await ask({ kind: 'measure', decoder, provider, threads });
     if (answer.kind !== 'times') throw new CannotServe(answer.kind === 'failed' ? answer.text : 'no answer');
     const trips: number[] = [];
     for (let ping = 0; ping < PINGS; ping++) {
@@ -98,7 +98,7 @@ export async function candidate(
 function timesOf(times: UnitTimes, provider: Provider, threads: number, stepMs: number): Times {
   const table = (value: (of: KindTimes) => number): Map<string, number> =>
     new Map(
-      (Object.entries(times.kinds) as [UnitKind, KindTimes][])
+      Object.entries(times.kinds)
         .map(([kind, of]): [string, number] => [kind, Math.round(value(of) * 1e9)])
         .sort(([a], [b]) => (a < b ? -1 : 1)),
     );
@@ -115,7 +115,7 @@ function timesOf(times: UnitTimes, provider: Provider, threads: number, stepMs: 
 }
 
 function blockNs(times: Times): number {
-  return (times.decodeNs.get('attn') ?? Infinity) + (times.decodeNs.get('ffn') ?? Infinity);
+  return BLOCK_KINDS.reduce((sum, kind) => sum + (times.decodeNs.get(kind) ?? 0), 0);
 }
 
 function answerOf(worker: Worker, order: ToMeasurer, limit: AbortSignal): Promise<FromMeasurer> {

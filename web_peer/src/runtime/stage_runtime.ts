@@ -12,7 +12,6 @@ import type { SessionId } from '../wire/generated/frames';
 import { type FrontWork, KeptFronts } from './prefix_kv';
 import { KvSlots, type Span, spans } from './kv_slots';
 import { PieceSizes } from './piece_sizes';
-import type { Architecture } from '../planner/manifest';
 import { type CacheWork, MovedCaches } from './kv_transfer';
 import { sample, type Sampling } from '../session/sampling';
 
@@ -114,6 +113,12 @@ class Refusal extends Error {
   }
 }
 
+/** Values of a row that crosses borders, and of logits. */
+export interface Widths {
+  readonly hidden: number;
+  readonly vocab: number;
+}
+
 /** `slots` sessions of up to `context` positions. */
 export interface StageRoom {
   readonly slots: number;
@@ -123,7 +128,7 @@ export interface StageRoom {
 /** Queues and slots of one loaded shard. `turn()` runs what is due once; its owner calls it while `busy`. */
 export class Stage {
   private readonly execution: Execution;
-  private readonly architecture: Architecture;
+  private readonly widths: Widths;
   private readonly slots: KvSlots;
   private readonly waiting = new Map<SessionId, Queued[]>();
   private answers: Answer[] = [];
@@ -134,15 +139,10 @@ export class Stage {
   private between: (SessionId | FrontWork | CacheWork)[] = []; // what is released and copied, in the order it came
 
   /** `now` gives milliseconds. */
-  constructor(
-    execution: Execution,
-    architecture: Architecture,
-    room: StageRoom,
-    now = () => performance.now(),
-  ) {
+  constructor(execution: Execution, widths: Widths, room: StageRoom, now = () => performance.now()) {
     this.now = now;
     this.execution = execution;
-    this.architecture = architecture;
+    this.widths = widths;
     this.slots = new KvSlots(room.slots, room.context);
     this.fronts = new KeptFronts(execution, this.slots);
     this.moved = new MovedCaches(execution, this.slots, (rows, positions) => this.ensure(rows, positions));
@@ -285,12 +285,12 @@ export class Stage {
     const ready = new Map<number, Ready>();
     for (const [, queue] of this.due()) {
       const first = queue[0];
-      if (first?.kind !== 'step' || !isDecode(first.step, this.architecture.hidden)) continue;
+      if (first?.kind !== 'step' || !isDecode(first.step, this.widths.hidden)) continue;
       const { step } = first;
       if (step.mostRows > 0 && ready.size >= step.mostRows) continue;
       try {
         const row = this.admit(step);
-        ready.set(row, { step, queue, input: this.input(step) });
+        ready.set(row, { step, queue });
       } catch (error) {
         this.refuse(step, queue, error);
       }
@@ -304,7 +304,7 @@ export class Stage {
   }
 
   private async decodeSpan(span: Span, ready: ReadonlyMap<number, Ready>): Promise<void> {
-    const width = this.architecture.hidden;
+    const width = this.widths.hidden;
     const count = span.stop - span.start;
     const mine = [...ready].filter(([row]) => row >= span.start && row < span.stop);
     const lengths = Array.from({ length: count }, (_, at) => {
@@ -314,7 +314,7 @@ export class Stage {
     try {
       this.ensure(span.stop, Math.max(...lengths) + 1);
       const hidden = new Float32Array(count * width);
-      for (const [row, { input }] of mine) hidden.set(input, (row - span.start) * width);
+      for (const [row, { step }] of mine) hidden.set(await this.input(step), (row - span.start) * width);
       const made = (await this.execution.decode(hidden, span, lengths)).slice();
       results = await this.withLogits(
         mine.map(([row, one]) => {
@@ -333,8 +333,8 @@ export class Stage {
   private async withLogits(results: Result[]): Promise<Result[]> {
     const wanting = results.filter(({ step }) => step.last && this.execution.hasHead);
     if (wanting.length === 0) return results;
-    const width = this.architecture.hidden;
-    const { vocab } = this.architecture;
+    const width = this.widths.hidden;
+    const { vocab } = this.widths;
     const rows = new Float32Array(wanting.length * width);
     wanting.forEach(({ hidden }, at) => rows.set(hidden.subarray(hidden.length - width), at * width));
     const logits = await this.execution.head(rows);
@@ -350,7 +350,7 @@ export class Stage {
       const first = queue[0];
       if (first === undefined || first.kind === 'truncate') continue;
       const step = first.kind === 'prompt' ? first.prompt.step : first.step;
-      if (first.kind === 'step' && isDecode(step, this.architecture.hidden)) continue;
+      if (first.kind === 'step' && isDecode(step, this.widths.hidden)) continue;
       await this.piece(session, queue, step, first.kind === 'prompt' ? first.prompt : null);
       return;
     }
@@ -366,12 +366,13 @@ export class Stage {
       let prompt = underWay;
       if (prompt === null) {
         this.admit(step);
-        prompt = { step, hidden: this.input(step), done: 0, results: [] };
+        prompt = { step, hidden: await this.input(step), done: 0, results: [] };
+        if (this.waiting.get(session) !== queue) return; // released meanwhile
         queue[0] = { kind: 'prompt', prompt };
       }
       await this.runPiece(session, prompt);
       if (this.waiting.get(session) !== queue) return; // released while it ran
-      if (prompt.done * this.architecture.hidden < prompt.hidden.length) {
+      if (prompt.done * this.widths.hidden < prompt.hidden.length) {
         this.waiting.delete(session);
         this.waiting.set(session, queue);
         return;
@@ -386,7 +387,7 @@ export class Stage {
   }
 
   private async runPiece(session: SessionId, prompt: Prompt): Promise<void> {
-    const width = this.architecture.hidden;
+    const width = this.widths.hidden;
     const begun = this.now();
     const most = this.sizes.next(begun / 1000);
     const piece = prompt.hidden.subarray(prompt.done * width, (prompt.done + most) * width);
@@ -411,7 +412,7 @@ export class Stage {
       const text = `position ${step.position} needs as many cached, have ${have}`;
       throw new Refusal(REFUSALS.missingPosition, text);
     }
-    const stop = step.position + tokensOf(step, this.architecture.hidden);
+    const stop = step.position + tokensOf(step, this.widths.hidden);
     if (stop > this.slots.context) {
       const text = `${stop} positions do not fit the context of ${this.slots.context}`;
       throw new Refusal(REFUSALS.contextOverflow, text);
@@ -426,7 +427,7 @@ export class Stage {
 
   /** The input's form; what a broken or hostile neighbour may send. */
   private check({ tokens, hidden }: Step): void {
-    const { vocab, hidden: width } = this.architecture;
+    const { vocab, hidden: width } = this.widths;
     if (this.execution.hasEmbed && hidden === null) {
       if (tokens === null || tokens.length === 0) {
         throw new Refusal(REFUSALS.failed, 'token ids of shape (T,) expected by the first stage');
@@ -444,17 +445,16 @@ export class Stage {
     }
   }
 
-  private input({ tokens, hidden }: Step): Float32Array {
-    const found =
-      hidden ?? (this.execution.hasEmbed && tokens !== null ? this.execution.embed(tokens) : null);
-    if (found === null) throw new Error('a checked step has its input');
-    return found;
+  private async input({ tokens, hidden }: Step): Promise<Float32Array> {
+    if (hidden !== null) return hidden;
+    if (tokens === null) throw new Error('a checked step has its input');
+    return this.execution.embed(tokens);
   }
 
   /** Answers the step with its result, unless that is not finite or no token can be drawn. */
   private finish({ step, queue, hidden, logits }: Result): void {
     if (this.waiting.get(step.session) !== queue) return; // released while it ran
-    const width = this.architecture.hidden;
+    const width = this.widths.hidden;
     let token: number | null = null;
     try {
       if (!isFinite(hidden) || (logits !== null && !isFinite(logits))) throw notFinite();
@@ -494,7 +494,6 @@ export class Stage {
 interface Ready {
   readonly step: Step;
   readonly queue: Queued[];
-  readonly input: Float32Array;
 }
 
 interface Result {

@@ -1,8 +1,9 @@
 /* Decides how long stored tensors stay in memory while a runtime takes them one by one. */
 
-import type { Architecture, ManifestUnit, StoredTensor } from '../planner/manifest';
+import type { Location } from '../planner/linear';
+import type { ManifestUnit, StoredTensor } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
-import { locationsOf, type UnitBlob } from './weight_unpacking';
+import type { UnitBlob } from './weight_unpacking';
 
 const ALIGNMENT = 64; // of tensors in a buffer, as in a blob
 
@@ -15,10 +16,10 @@ export class PassingTensors {
   private readonly shared: boolean;
   private readonly left = new Map<string, number>(); // bytes of a matrix that the runtime has yet to take
 
-  /** Takes `blob` apart and gives it back, unless it is `shared`. */
-  constructor(unit: ManifestUnit, blob: Uint8Array, shared: boolean, a: Architecture) {
+  /** Takes `blob` apart and gives it back, unless it is `shared`. `locations`: what the runtime will take of it. */
+  constructor(unit: ManifestUnit, blob: Uint8Array, shared: boolean, locations: readonly Location[]) {
     this.shared = shared;
-    for (const [location, bytes] of locationsOf(unit, 'wasm', a)) this.left.set(location, bytes);
+    for (const { tensor, bytes } of locations) this.left.set(tensor, bytes);
     const keys = new Set(unit.tensors.map(({ name }) => partOf(name)));
     for (const key of keys) {
       const mine = unit.tensors.filter(({ name }) => partOf(name) === key);

@@ -6,10 +6,22 @@
 import { arithmeticDigest } from './arithmetic_digest';
 import type { Execution, LoadExecution, ShardSource } from './execution';
 import { KvSlots } from './kv_slots';
-import type { Architecture, Manifest, ManifestUnit, StoredTensor, UnitKind } from '../planner/manifest';
-import { makeGraphs, type Provider } from '../planner/shards';
+import type { Provider } from '../planner/linear';
+import { makeGraphs } from '../planner/lowering';
+import {
+  BLOCK_KINDS,
+  type Decoder,
+  type Dimensions,
+  dimensionsOf,
+  type Manifest,
+  type ManifestUnit,
+  packedBytes,
+  type StoredTensor,
+  type UnitKind,
+  wideBytes,
+} from '../planner/manifest';
 import { PIECE_TOKENS } from './piece_sizes';
-import { EmbeddingTable, locationsOf } from './weight_unpacking';
+import { EmbeddingTable } from './weight_unpacking';
 
 const WORKING_BYTES = 64 << 20; // weights under the clock: above the last-level cache of most machines
 const CONTEXT = 256;
@@ -27,7 +39,7 @@ export interface KindTimes {
 }
 
 export interface UnitTimes {
-  readonly kinds: Readonly<Record<UnitKind, KindTimes>>;
+  readonly kinds: Readonly<Partial<Record<UnitKind, KindTimes>>>; // one that the model lacks takes as long as the other
   readonly overheadBytes: number; // of the runtime, without weights and KV
   readonly arithmetic: string; // the class of what it computes
 }
@@ -37,68 +49,80 @@ const FORMS: Readonly<Record<Provider, string>> = { wasm: 'wide', webgpu: 'packe
 
 /** `load` makes the execution under test, with these `instructions`; `now` gives milliseconds. */
 export async function measureUnits(
-  manifest: Manifest,
+  decoder: Decoder,
   provider: Provider,
   instructions: string,
   load: LoadExecution,
   now: () => number,
 ): Promise<UnitTimes> {
+  const { manifest } = decoder;
   let overheadBytes = 0;
-  const timed = async (kind: 'attn' | 'ffn'): Promise<KindTimes> => {
-    const { source, blobs } = copies(manifest, kind, provider);
+  const timed = async (kind: UnitKind): Promise<KindTimes> => {
+    const { source, blobs } = copies(decoder, kind, provider);
     const execution = await load(source, blobs, CONTEXT);
     try {
       const times = await bodyTimes(execution, source, now);
-      overheadBytes = Math.max(overheadBytes, execution.overheadBytes + scratchBytes(manifest.architecture));
+      overheadBytes = Math.max(overheadBytes, execution.overheadBytes + scratchBytes(manifest));
       return times;
     } finally {
       execution.close();
     }
   };
-  const attn = await timed('attn');
-  const ffn = await timed('ffn');
-  const digest = await arithmeticDigest(manifest, provider, load);
+  const kinds: Partial<Record<UnitKind, KindTimes>> = {};
+  for (const kind of BLOCK_KINDS) {
+    if (manifest.units.some((unit) => unit.kind === kind)) kinds[kind] = await timed(kind);
+  }
+  const digest = await arithmeticDigest(decoder, provider, load);
+  const one = kinds.attn ?? kinds.ffn;
   return {
-    kinds: { attn, ffn, head: headTimes(manifest, provider, ffn), embed: embedTimes(manifest, now) },
+    kinds: {
+      ...(one === undefined ? {} : { attn: one, ffn: one }),
+      ...kinds,
+      head: headTimes(manifest, provider, kinds),
+      embed: embedTimes(decoder, now),
+    },
     overheadBytes,
     arithmetic: `${provider}/${instructions}/${FORMS[provider]}/${digest}`,
   };
 }
 
 /** What one piece of a prompt occupies while it runs: the widest layer a few times over, and the logits. */
-export function scratchBytes(a: Architecture): number {
-  return 4 * (4 * PIECE_TOKENS * Math.max(2 * a.ffn, a.hidden) + a.vocab);
+export function scratchBytes({ scratch, vocab }: Dimensions): number {
+  return 4 * (4 * PIECE_TOKENS * scratch + vocab);
 }
 
 /** Bytes of a unit's weights as `provider` holds them. */
-export function heldBytes(unit: ManifestUnit, provider: Provider, a: Architecture): number {
-  if (unit.kind === 'embed') return unit.tensors.reduce((sum, tensor) => sum + tensor.bytes, 0);
-  return [...locationsOf(unit, provider, a).values()].reduce((sum, bytes) => sum + bytes, 0);
+export function heldBytes(unit: ManifestUnit, provider: Provider): number {
+  return provider === 'wasm' ? wideBytes(unit) : packedBytes(unit);
 }
 
 /** One unit among as many copies of it as fit, each with weights of its own. */
 function copies(
-  manifest: Manifest,
+  { manifest, graphs }: Decoder,
   kind: UnitKind,
   provider: Provider,
 ): { source: ShardSource; blobs: Map<string, Uint8Array> } {
-  const { architecture } = manifest;
   const one = first(manifest, kind);
-  const size = heldBytes(one, provider, architecture);
-  const count = Math.max(1, Math.min(architecture.blocks, Math.floor(WORKING_BYTES / size)));
+  const alike = manifest.units.filter((unit) => unit.kind === kind).length;
+  const size = heldBytes(one, provider);
+  const count = Math.max(1, Math.min(alike, Math.floor(WORKING_BYTES / size)));
   const blobs = new Map<string, Uint8Array>();
-  const units = Array.from({ length: count }, (_, block): ManifestUnit => {
-    const sha256 = String(block);
-    blobs.set(sha256, madeUp(one, block));
-    const state = one.state.map((name) => `${name.split('.')[0] ?? ''}.${block}`);
-    return { ...one, name: `${kind}.${block}`, state, blob: { ...one.blob, sha256 } };
+  const units = Array.from({ length: count }, (_, copy): ManifestUnit => {
+    const sha256 = String(copy);
+    blobs.set(sha256, madeUp(one, copy));
+    const kv = one.kv.map((pair, at) => {
+      const number = copy * one.kv.length + at;
+      return { ...pair, key: `key.${number}`, value: `value.${number}` };
+    });
+    return { ...one, name: `${kind}.${copy}`, kv, blob: { ...one.blob, sha256 } };
   });
-  const graphs = makeGraphs({ ...manifest, units }, 0, count, provider);
-  return { source: { architecture, units, graphs }, blobs };
+  const lowered = makeGraphs({ ...manifest, units }, graphs, 0, count, provider);
+  return { source: { dimensions: dimensionsOf(manifest), units, graphs: lowered }, blobs };
 }
 
-function first(manifest: Manifest, kind: UnitKind): ManifestUnit {
-  const found = manifest.units.find((unit) => unit.kind === kind);
+/** The first unit of that kind. Raises an Error where there is none. */
+function first({ units }: Manifest, kind: UnitKind): ManifestUnit {
+  const found = units.find((unit) => unit.kind === kind);
   if (found === undefined) throw new Error(`a model with a unit of kind ${kind} expected`);
   return found;
 }
@@ -120,14 +144,14 @@ function fillPattern(target: Uint8Array, copy: number): void {
 }
 
 async function bodyTimes(execution: Execution, source: ShardSource, now: () => number): Promise<KindTimes> {
-  const { architecture, units } = source;
+  const { dimensions, units } = source;
   const slots = new KvSlots(ROWS, CONTEXT);
   for (let row = 0; row < ROWS; row++) slots.admit(String(row));
   execution.ensure(slots, ROWS, CONTEXT);
-  const hidden = new Float32Array(PIECE_TOKENS * architecture.hidden);
+  const hidden = new Float32Array(PIECE_TOKENS * dimensions.hidden);
   for (let at = 0; at < hidden.length; at++) hidden[at] = ((at * 37) % 101) / 101 - 0.5;
-  const one = hidden.subarray(0, architecture.hidden);
-  const batch = hidden.subarray(0, ROWS * architecture.hidden);
+  const one = hidden.subarray(0, dimensions.hidden);
+  const batch = hidden.subarray(0, ROWS * dimensions.hidden);
   const filled = Array<number>(ROWS).fill(FILLED);
   const [decodeMs = 0, batchMs = 0, promptMs = 0] = await medians(
     [
@@ -146,26 +170,32 @@ async function bodyTimes(execution: Execution, source: ShardSource, now: () => n
 }
 
 /** By its size: one row is bound by reading weights. Only a prompt's last token meets the head. */
-function headTimes(manifest: Manifest, provider: Provider, ffn: KindTimes): KindTimes {
-  const { architecture } = manifest;
-  const [head, other] = [first(manifest, 'head'), first(manifest, 'ffn')];
-  const share = heldBytes(head, provider, architecture) / heldBytes(other, provider, architecture);
-  return { decodeS: ffn.decodeS * share, prefillS: 0, batchS: ffn.batchS * share };
+function headTimes(
+  manifest: Manifest,
+  provider: Provider,
+  kinds: Readonly<Partial<Record<UnitKind, KindTimes>>>,
+): KindTimes {
+  const kind = kinds.ffn === undefined ? 'attn' : 'ffn'; // of products alone, where there is one
+  const times = kinds[kind];
+  if (times === undefined) return { decodeS: 0, prefillS: 0, batchS: 0 };
+  const share = heldBytes(first(manifest, 'head'), provider) / heldBytes(first(manifest, kind), provider);
+  return { decodeS: times.decodeS * share, prefillS: 0, batchS: times.batchS * share };
 }
 
 /** Unpacking rows, on a table of few. */
-function embedTimes(manifest: Manifest, now: () => number): KindTimes {
-  const { hidden, vocab } = manifest.architecture;
-  const whole = first(manifest, 'embed');
+function embedTimes({ manifest, graphs }: Decoder, now: () => number): KindTimes {
+  const { table: whole } = makeGraphs(manifest, graphs, 0, 1, 'wasm');
+  if (whole === null) throw new Error('a model with an embedding expected');
   let offset = 0;
-  const tensors = whole.tensors.map((tensor): StoredTensor => {
-    const bytes = (tensor.bytes / vocab) * PIECE_TOKENS;
+  const tensors = whole.unit.tensors.flatMap((tensor): StoredTensor[] => {
+    if (!tensor.name.startsWith(`${whole.weight}.`)) return [];
+    const bytes = (tensor.bytes / whole.rows) * PIECE_TOKENS;
     const small = { ...tensor, shape: [PIECE_TOKENS, ...tensor.shape.slice(1)], offset, bytes };
     offset += Math.ceil(bytes / 64) * 64;
-    return small;
+    return [small];
   });
-  const unit = { ...whole, tensors, blob: { ...whole.blob, bytes: offset } };
-  const table = new EmbeddingTable({ unit, blob: madeUp(unit, 0) }, hidden);
+  const unit = { ...whole.unit, tensors, blob: { ...whole.unit.blob, bytes: offset } };
+  const table = new EmbeddingTable({ ...whole, unit, rows: PIECE_TOKENS }, madeUp(unit, 0));
   const tokens = Int32Array.from({ length: PIECE_TOKENS }, (_, at) => at);
   table.rows(tokens);
   const started = now();

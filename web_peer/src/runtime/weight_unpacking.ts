@@ -4,8 +4,9 @@
  */
 
 import { CannotServe } from '../errors';
-import type { Architecture, ManifestUnit, StoredTensor } from '../planner/manifest';
-import { BLOCK, type Provider } from '../planner/shards';
+import { BLOCK, type Location, tensorOf } from '../planner/linear';
+import type { Graphs, Table } from '../planner/lowering';
+import type { ManifestUnit, StoredTensor } from '../planner/manifest';
 
 /** A unit's blob, whole, and the unit it belongs to. */
 export interface UnitBlob {
@@ -19,60 +20,37 @@ export interface Rows {
   readonly stop: number;
 }
 
-/** Which rows of "<unit>/<tensor>" lie at [begin, end) of its bytes; undefined where it is no matrix that is made. */
-export function rowsAt(tensorName: string, begin: number, end: number, a: Architecture): Rows | undefined {
-  const [, linear] = /^(.*)\.w$/.exec(tensorName) ?? [];
-  if (linear === undefined) return undefined;
-  const rowBytes = 4 * columnsOf(a, linear);
-  return { first: begin / rowBytes, stop: end / rowBytes };
-}
-
-/** K, the inputs of linear `name`; what is stored is padded to whole blocks. */
-export function columnsOf(a: Architecture, name: string): number {
-  return name === 'o' ? a.heads * a.headSize : name === 'down' ? a.ffn : a.hidden;
+/** Which rows of a matrix lie at [begin, end) of its bytes; undefined where it is none that is made. */
+export function rowsAt({ tensor, columns }: Location, begin: number, end: number): Rows | undefined {
+  if (columns === null || !tensor.endsWith('.w')) return undefined;
+  return { first: begin / (4 * columns), stop: end / (4 * columns) };
 }
 
 /**
- * The bytes behind location "<unit>/<tensor>" of a graph, or `rows` of them where it is a matrix on "wasm"; see
- * shards.ts for what is made on the way.
+ * The bytes at a location of a graph, or `rows` of them where it is a matrix on "wasm"; see lowering.ts for what is made
+ * on the way.
  */
 export function weightBytes(
-  source: UnitBlob,
-  tensorName: string,
-  provider: Provider,
-  a: Architecture,
+  { unit, blob }: UnitBlob,
+  { tensor, columns }: Location,
   rows?: Rows,
 ): Uint8Array {
-  const matrix = /^(.*?)\.(w|rest)(\.T)?$/.exec(tensorName);
-  const [, linear = '', part, transposed] = matrix ?? [];
-  const stored = source.unit.tensors.find((tensor) => tensor.name === tensorName);
-  if (part === undefined || (provider === 'webgpu' && transposed === undefined)) {
-    if (stored === undefined) throw new CannotServe(`unit ${source.unit.name} has no tensor ${tensorName}`);
-    return bytesAt(source.blob, stored);
+  const stored = tensorOf(unit, tensor);
+  if (columns === null) {
+    if (stored === undefined) throw new CannotServe(`unit ${unit.name} has no tensor ${tensor}`);
+    return bytesAt(blob, stored);
   }
-  const columns = columnsOf(a, linear);
-  const rest = source.unit.tensors.find((tensor) => tensor.name === `${linear}.rest`);
-  const wide =
-    part === 'rest' && rest !== undefined
-      ? floatsAt(source.blob, rest)
-      : unpacked(source, linear, columns, rows);
-  const made = transposed === undefined ? wide : transpose(wide, part === 'rest' ? columns / BLOCK : columns);
+  const [, name = '', part = '', transposed] = /^(.*)\.(w|rest)(\.T)?$/.exec(tensor) ?? [];
+  const rest = part === 'rest' ? tensorOf(unit, `${name}.rest`) : undefined;
+  const wide = rest === undefined ? unpacked({ unit, blob }, name, columns, rows) : floatsAt(blob, rest);
+  const width = rest === undefined ? columns : columns / BLOCK;
+  const made = transposed === undefined ? wide : transpose(wide, width);
   return new Uint8Array(made.buffer, made.byteOffset, made.byteLength);
 }
 
-/** Bytes at each location of a unit, as graphs for `provider` name them. */
-export function locationsOf(unit: ManifestUnit, provider: Provider, a: Architecture): Map<string, number> {
-  const found = new Map<string, number>();
-  for (const tensor of unit.tensors) {
-    const [, linear = '', form] = /^(.*)\.(q4|q8|w|scale|zero|rest)$/.exec(tensor.name) ?? [];
-    const rows = tensor.shape[0] ?? 0;
-    if (form === undefined) found.set(tensor.name, tensor.bytes);
-    else if (provider === 'wasm') found.set(`${linear}.w`, 4 * rows * columnsOf(a, linear));
-    else if (form === 'w') found.set(`${linear}.w.T`, 4 * rows * columnsOf(a, linear));
-    else if (form === 'rest') found.set(`${linear}.rest.T`, tensor.bytes);
-    else found.set(tensor.name, tensor.bytes);
-  }
-  return found;
+/** What lies at the locations of a unit. */
+export function locationsOf({ locations }: Graphs, unit: { readonly name: string }): Location[] {
+  return [...locations.values()].filter((location) => location.unit === unit.name);
 }
 
 /** (rows, columns) -> (columns, rows). */
@@ -89,7 +67,8 @@ function transpose(matrix: Float32Array, columns: number): Float32Array {
 
 /** Linear `name` as float32 (N, `columns`), or `rows` of it: scale * (q - zero) + rest, or the widened halves. */
 export function unpacked(source: UnitBlob, name: string, columns: number, rows?: Rows): Float32Array {
-  const all = source.unit.tensors.find((tensor) => tensor.name.startsWith(`${name}.`))?.shape[0] ?? 0;
+  const all =
+    ['w', 'scale'].map((form) => tensorOf(source.unit, `${name}.${form}`)?.shape[0]).find(Boolean) ?? 0;
   const wanted = rows ?? { first: 0, stop: all };
   const whole = wholeBlocks(source, name, wanted);
   const count = wanted.stop - wanted.first;
@@ -193,18 +172,19 @@ export function float32FromHalf(half: number): number {
 export class EmbeddingTable {
   readonly bytes: number;
   private readonly row: (token: number, target: Float32Array, at: number) => void;
-  private readonly columns: number;
+  readonly columns: number;
 
-  constructor({ unit, blob }: UnitBlob, columns: number) {
+  /** `blob` is that of the table's unit. */
+  constructor({ unit, weight, columns }: Table, blob: Uint8Array) {
     this.columns = columns;
-    const whole = unit.tensors.find((tensor) => tensor.name === 'embed.w');
+    const whole = tensorOf(unit, `${weight}.w`);
     if (whole !== undefined) {
       this.bytes = whole.bytes;
       this.row = wholeRow(blob, whole, columns);
       return;
     }
-    const q8 = unit.tensors.find((tensor) => tensor.name === 'embed.q8');
-    const scale = unit.tensors.find((tensor) => tensor.name === 'embed.scale');
+    const q8 = tensorOf(unit, `${weight}.q8`);
+    const scale = tensorOf(unit, `${weight}.scale`);
     if (q8 === undefined || scale === undefined) {
       throw new CannotServe(`unit ${unit.name} has no embedding in a known form; import the model again`);
     }

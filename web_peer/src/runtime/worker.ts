@@ -61,9 +61,9 @@ function go(): void {
 }
 
 async function load(order: Extract<ToWorker, { kind: 'load' }>): Promise<void> {
-  const { architecture, units, graphs, blobs, room } = order;
-  const execution = await executionFor({ architecture, units, graphs }, blobs, room);
-  loaded = { execution, stage: new Stage(execution, architecture, room) };
+  const { dimensions, units, graphs, blobs, room } = order;
+  const execution = await executionFor({ dimensions, units, graphs }, blobs, room);
+  loaded = { execution, stage: new Stage(execution, dimensions, room) };
   tell({ kind: 'loaded', memory: memoryOf(loaded) });
 }
 

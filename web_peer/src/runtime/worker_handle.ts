@@ -3,7 +3,8 @@
 import { CannotServe } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import type { FrontWork } from './prefix_kv';
-import type { Manifest } from '../planner/manifest';
+import { makeGraphs } from '../planner/lowering';
+import { dimensionsOf, type Manifest } from '../planner/manifest';
 import type {
   CacheOrder,
   CacheRead,
@@ -13,7 +14,6 @@ import type {
   Room,
   ToWorker,
 } from './worker_messages';
-import { makeGraphs } from '../planner/shards';
 import type { Answer, Step } from './stage_runtime';
 
 export type { Answer, Done, Pick, RefusalReason, Refused, Step } from './stage_runtime';
@@ -55,11 +55,11 @@ export class StageRuntime {
   /** Raises CannotServe when the shard does not load; `signal` ends the worker. */
   static load(load: Load, room: Room, receiver: Receiver, signal?: AbortSignal): Promise<StageRuntime> {
     const { manifest, first, stop, blobs } = load;
-    const { architecture } = manifest;
-    if (room.context > architecture.context) {
-      throw new CannotServe(`context of at most ${architecture.context} expected, got ${room.context}`);
+    if (room.context > manifest.context) {
+      throw new CannotServe(`context of at most ${manifest.context} expected, got ${room.context}`);
     }
-    const graphs = makeGraphs(manifest, first, stop, room.provider);
+    const graphs = makeGraphs(manifest, blobs, first, stop, room.provider);
+    const dimensions = dimensionsOf(manifest);
     const units = manifest.units.slice(first, stop);
     const worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
     return new Promise((resolve, reject) => {
@@ -73,7 +73,7 @@ export class StageRuntime {
         if (data.kind === 'loaded') resolve(new StageRuntime(worker, room, data.memory, receiver));
         else if (data.kind === 'failed' || data.kind === 'lost') fail(data.text);
       };
-      const order: ToWorker = { kind: 'load', architecture, units, graphs, blobs, room };
+      const order: ToWorker = { kind: 'load', dimensions, units, graphs, blobs, room };
       worker.postMessage(order, [...new Set([...blobs.values()].map(({ buffer }) => buffer as ArrayBuffer))]);
     });
   }

@@ -1,8 +1,9 @@
 /* What a page and its runtime worker say to each other. Arrays are handed over, not copied. */
 
 import type { FrontWork } from './prefix_kv';
-import type { Architecture, ManifestUnit } from '../planner/manifest';
-import type { Graphs, Provider } from '../planner/shards';
+import type { Provider } from '../planner/linear';
+import type { Graphs } from '../planner/lowering';
+import type { Dimensions, ManifestUnit } from '../planner/manifest';
 import type { Answer, Step } from './stage_runtime';
 import type { CachePart } from './execution';
 
@@ -42,7 +43,7 @@ export interface CacheRead {
 export type ToWorker =
   | {
       readonly kind: 'load';
-      readonly architecture: Architecture;
+      readonly dimensions: Dimensions;
       readonly units: readonly ManifestUnit[];
       readonly graphs: Graphs;
       readonly blobs: ReadonlyMap<string, Uint8Array>;

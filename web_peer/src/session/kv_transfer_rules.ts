@@ -7,7 +7,7 @@
 import { BadCommand } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import { type Body, whole } from '../wire/json_codec';
-import { type Architecture, kernelHeadSize, type Manifest } from '../planner/manifest';
+import { kvBytes, kvNames, type Manifest } from '../planner/manifest';
 import type { MeshState } from '../state/mesh_state';
 import type { PlanRecord } from '../state/generated/commands';
 import type { Run } from '../state/plan_record';
@@ -58,12 +58,12 @@ export function sourcesOf(
 
 /** The key and value arrays of `units`, in order. */
 export function arraysOf(manifest: Manifest, { first, stop }: Run): string[] {
-  return manifest.units.slice(first, stop).flatMap(({ state }) => state);
+  return kvNames(manifest.units.slice(first, stop));
 }
 
-/** Of `count` positions in one of them. */
-export function arrayBytes(a: Architecture, count: number): number {
-  return 4 * a.kvHeads * count * kernelHeadSize(a);
+/** Of `count` positions in all of them. */
+export function cacheBytes(manifest: Manifest, { first, stop }: Run, count: number): number {
+  return count * kvBytes(manifest.units.slice(first, stop).flatMap(({ kv }) => kv));
 }
 
 /** The request `kv_copy`. */

@@ -10,8 +10,8 @@ import type { Body } from '../transport/rpc';
 import { BadCommand, CannotServe } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import {
-  arrayBytes,
   arraysOf,
+  cacheBytes,
   remembered,
   type Source,
   sourcesOf,
@@ -95,7 +95,7 @@ export class Caches {
     const names = arraysOf(this.manifest, units);
     const have = found.computed;
     if (have === 0 || names.length === 0) return { have, sha256: '' };
-    const release = this.reserve(names.length * this.arrayBytes(have));
+    const release = this.reserve(cacheBytes(this.manifest, units, have));
     const read = await runtime.read(found.session, have, names);
     if (read === null) {
       release();
@@ -175,7 +175,7 @@ export class Caches {
   private async own(
     session: SessionId,
     origin: string,
-    { run }: Source,
+    { run, units }: Source,
     names: readonly string[],
     releases: (() => void)[],
   ): Promise<Part> {
@@ -183,7 +183,7 @@ export class Caches {
     if (found === null) throw new CannotServe('this peer no longer computes it');
     const have = found.computed;
     if (have === 0 || names.length === 0) return { have, part: null };
-    releases.push(this.reserve(names.length * this.arrayBytes(have)));
+    releases.push(this.reserve(cacheBytes(this.manifest, units, have)));
     const read = await this.parts.stage.units?.runtime(run)?.read(found.session, have, names);
     if (read === null || read === undefined) throw new CannotServe('this peer no longer computes it');
     return { have, part: { names, have, values: read.values, sha256: null } };
@@ -201,14 +201,10 @@ export class Caches {
     const told = await links.call(peer, KV_COPY, wishRequest({ session, run, units }));
     const { have, sha256 } = toldOf(told, most);
     if (have === 0 || names.length === 0) return { have, part: null };
-    const bytes = names.length * this.arrayBytes(have);
+    const bytes = cacheBytes(this.manifest, units, have);
     releases.push(this.reserve(bytes));
     const data = await model.pieces.fetch(peer, sha256, bytes, limit, OPEN_LENT);
     return { have, part: { names, have, values: new Float32Array(data.buffer), sha256 } };
-  }
-
-  private arrayBytes(count: number): number {
-    return arrayBytes(this.manifest.architecture, count);
   }
 
   /** Counts bytes of a copy until the result is called. Raises CannotServe where they are too many. */

@@ -12,7 +12,7 @@ import {
   type RunStep,
 } from '../session/effects';
 import type { FetchProgress, Fetcher } from '../model/fetcher';
-import { blobsOf, kernelHeadSize, type Manifest } from '../planner/manifest';
+import { blobsOf, kvBytes, type Manifest } from '../planner/manifest';
 import { type Run, runKey } from '../state/plan_record';
 import type { Pacing } from './slowdown_reports';
 import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from '../runtime/worker_handle';
@@ -140,9 +140,7 @@ export class Serving {
 
   /** Of cache, for one position of one session of `run`. */
   positionBytes({ first, stop }: Run): number {
-    const { architecture } = this.manifest;
-    const arrays = this.manifest.units.slice(first, stop).flatMap(({ state }) => state);
-    return 4 * arrays.length * architecture.kvHeads * kernelHeadSize(architecture);
+    return kvBytes(this.manifest.units.slice(first, stop).flatMap(({ kv }) => kv));
   }
 
   /** Of caches of `positions`, promised to sessions, that nobody has needed so far. */

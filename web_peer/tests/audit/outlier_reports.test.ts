@@ -15,7 +15,7 @@ import type { RequestKind } from '../../src/wire/request_kind';
 
 const SESSION = '01'.repeat(16);
 const LENGTHS = '{"format":"shoal-envelopes-1","borders":[[0,2000],[3000,4000]]}';
-const MANIFEST = { units: [0, 1, 2], architecture: { hidden: 4 } } as unknown as Manifest;
+const MANIFEST = { units: [0, 1, 2], hidden: 4 } as unknown as Manifest;
 
 async function told(encoded: string | null): Promise<readonly unknown[]> {
   const heard: unknown[] = [];

@@ -70,7 +70,7 @@ function manifestOf(name: string): GraphManifest {
     values: found.values.map((each) => ({ name: each, dtype: 'int64', shape: [], bytes: [] })),
     units: found.units.map((unit, place) => ({
       ...{ name: `unit.${place}`, component: 'graph', graph: blob, weights: [], tensors: [], ...unit },
-      ...{ params: 0, residentBytes: 0, flops: [], ops: [] },
+      ...{ params: 0, residentBytes: 0, flops: [], state: [], ops: [] },
     })),
   };
 }

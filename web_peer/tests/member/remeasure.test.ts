@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
 import type { Body } from '../../src/transport/rpc';
 import { BadCommand } from '../../src/errors';
-import type { Manifest } from '../../src/planner/manifest';
+import type { Decoder } from '../../src/planner/manifest';
 import type { candidate, Times } from '../../src/runtime/self_benchmark';
 import { type Measurable, MeasuringAgain } from '../../src/member/remeasure';
 import type { Member, MemberMeasured, Profile } from '../../src/state/generated/commands';
@@ -51,7 +51,7 @@ afterEach(() => {
 /** A tab that lends and is at rest; `measures` answers when the test says so. */
 class Tab implements Measurable {
   readonly lending = this;
-  readonly model = { manifest: {} as Manifest };
+  readonly model = { decoder: {} as Decoder };
   readonly signal = new AbortController().signal;
   readonly told: { readonly command: MemberMeasured; readonly again: boolean }[] = [];
   readonly view = {

@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, test, vi } from 'vitest';
 import { PieceCache } from '../../src/model/piece_cache';
 import { CannotServe } from '../../src/errors';
 import { Fetcher, type FetchProgress, HttpStore, type PieceSource } from '../../src/model/fetcher';
-import { type BlobRef, PIECE_BYTES } from '../../src/planner/manifest';
+import { type BlobRef, PIECE_BYTES } from '../../src/planner/blob_ref';
 
 type Bytes = Uint8Array<ArrayBuffer>;
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');

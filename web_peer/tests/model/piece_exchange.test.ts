@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import type { Connection } from '../../src/transport/connection';
 import { BadCommand } from '../../src/errors';
 import type { Frame } from '../../src/wire/generated/frames';
-import type { BlobRef } from '../../src/planner/manifest';
+import type { BlobRef } from '../../src/planner/blob_ref';
 import { OPEN_LENT, Pieces } from '../../src/model/piece_exchange';
 
 const BYTES = Uint8Array.from({ length: 700_000 }, (_, at) => (at * 7) % 251);

@@ -16,13 +16,15 @@ interface Vectors {
 }
 
 const { usual, manifests, drawn } = vectors('sampling_defaults') as Vectors;
-const graphs = vectors('graphs') as { readonly cases: readonly { manifest: string }[] };
-const WHOLE = JSON.parse(graphs.cases[0]?.manifest ?? '') as Record<string, unknown>;
+const graphs = vectors('lowering') as { readonly cases: readonly { manifest: string }[] };
+const WHOLE = JSON.parse(graphs.cases[0]?.manifest ?? '') as { readonly decoder: object };
 
 const inCamel = (fields: Fields): Record<string, number> =>
   Object.fromEntries(Object.entries(fields).map(([name, value]) => [camel(name), value]));
 const decoded = (more: Record<string, unknown>): SamplingDefaults | null =>
-  decodeManifest(new TextEncoder().encode(JSON.stringify({ ...WHOLE, ...more }))).sampling;
+  decodeManifest(
+    new TextEncoder().encode(JSON.stringify({ ...WHOLE, decoder: { ...WHOLE.decoder, ...more } })),
+  ).sampling;
 
 describe('the field of a manifest', () => {
   it('is missing where the model says nothing, as in older ones', () => {

@@ -8,14 +8,14 @@ import { CacheOrders } from '../../src/runtime/kv_requests';
 import { BadCommand } from '../../src/errors';
 import type { Body } from '../../src/wire/json_codec';
 import {
-  arrayBytes,
+  cacheBytes,
   remembered,
   sourcesOf,
   toldOf,
   wishRequest,
   wishOf,
 } from '../../src/session/kv_transfer_rules';
-import type { Architecture } from '../../src/planner/manifest';
+import type { Manifest } from '../../src/planner/manifest';
 import { EMPTY_STATE } from '../../src/state/mesh_state';
 import type { PlanRecord } from '../../src/state/generated/commands';
 import type { Run } from '../../src/state/plan_record';
@@ -121,8 +121,20 @@ describe('as in Python', () => {
   });
 });
 
-it('an array has so many bytes', () => {
-  expect(arrayBytes({ kvHeads: 3, headSize: 64 } as Architecture, 10)).toBe(7680);
+it('the arrays of units have so many bytes, each of its own size', () => {
+  const pair = { key: '', value: '', window: null };
+  const kv = [
+    [],
+    [{ ...pair, heads: 3, headSize: 64 }],
+    [
+      { ...pair, heads: 1, headSize: 16 },
+      { ...pair, heads: 2, headSize: 16 },
+    ],
+  ];
+  const manifest = { units: kv.map((pairs) => ({ kv: pairs })) } as unknown as Manifest;
+  expect(cacheBytes(manifest, { first: 1, stop: 2 }, 10)).toBe(2 * 7680);
+  expect(cacheBytes(manifest, { first: 0, stop: 3 }, 10)).toBe(2 * (7680 + 640 + 1280));
+  expect(cacheBytes(manifest, { first: 0, stop: 1 }, 10)).toBe(0);
 });
 
 describe('orders of the page', () => {

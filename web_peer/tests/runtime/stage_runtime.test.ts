@@ -4,14 +4,13 @@ import { DeviceLost } from '../../src/errors';
 import type { CachePart, Execution, KvCopy } from '../../src/runtime/execution';
 import type { FrontWork } from '../../src/runtime/prefix_kv';
 import type { KvSlots, Move, Span } from '../../src/runtime/kv_slots';
-import type { Architecture } from '../../src/planner/manifest';
 import { GREEDY } from '../../src/session/sampling';
 import { PIECE_TOKENS } from '../../src/runtime/piece_sizes';
 import { type Answer, REFUSALS, Stage, type Step } from '../../src/runtime/stage_runtime';
 
 const WIDTH = 4;
 const VOCAB = 16;
-const architecture = { hidden: WIDTH, vocab: VOCAB, context: 512 } as Architecture;
+const widths = { hidden: WIDTH, vocab: VOCAB };
 const tick = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 0));
 
 /** Adds one to every activation; the logits' best token is what the first activation of a row rounds to. */
@@ -29,6 +28,7 @@ class AddsOne implements Execution {
   mostRows = Infinity;
   onFree = (): unknown => undefined;
   during: (() => void) | null = null;
+  onEmbed = (): unknown => undefined;
   readonly hasEmbed: boolean;
   readonly hasHead: boolean;
 
@@ -68,7 +68,9 @@ class AddsOne implements Execution {
     this.calls.push(`write ${row} ${count} of ${have} ${names.join(' ')}`);
   }
 
-  embed(tokens: Int32Array): Float32Array {
+  async embed(tokens: Int32Array): Promise<Float32Array> {
+    await tick();
+    this.onEmbed();
     return Float32Array.from(
       { length: tokens.length * WIDTH },
       (_, at) => tokens[Math.floor(at / WIDTH)] ?? 0,
@@ -111,7 +113,7 @@ let stage: Stage;
 
 function make(hasEmbed: boolean, hasHead: boolean, slots = 3, context = 200): void {
   execution = new AddsOne(hasEmbed, hasHead);
-  stage = new Stage(execution, architecture, { slots, context }, () => execution.clockMs);
+  stage = new Stage(execution, widths, { slots, context }, () => execution.clockMs);
 }
 
 function step(session: string, position: number, count: number, more: Partial<Step> = {}): Step {
@@ -495,7 +497,7 @@ test.each([
 ])('%s that breaks off with its device is not refused: somebody else computes it again', async (_, count) => {
   const lost = new AddsOne(false, false);
   lost.lost = true;
-  const stage = new Stage(lost, architecture, { slots: 2, context: 64 });
+  const stage = new Stage(lost, widths, { slots: 2, context: 64 });
   stage.submit(step('a', 0, count));
   await expect(stage.turn()).rejects.toThrow(DeviceLost);
 });

@@ -13,7 +13,7 @@ from peer.runtime.forms import FASTEST
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from peer.session.evidence import SAME, distance
 from peer.validation.world.wrong_results import Lie, LyingRuntime
-from planner.model.shards import make_shard
+from planner.model.lowering import make_shard
 from tests.patience import WITHIN_S
 
 PROMPT, TOKENS = 40, 6
@@ -52,11 +52,7 @@ def test_each_lie_is_far_from_the_truth_and_begins_when_it_is_told(
     units = len(manifest.units)
     run = (1, 3) if where == "inside" else (units - 3, units)
     shard = make_shard(manifest, store, *run)
-    rows = (
-        np.random.default_rng(2)
-        .normal(0, 1, (PROMPT + TOKENS, manifest.architecture.hidden))
-        .astype(np.float32)
-    )
+    rows = np.random.default_rng(2).normal(0, 1, (PROMPT + TOKENS, manifest.hidden)).astype(np.float32)
     true = results(StageRuntime, shard, rows)
     assert np.array_equal(results(liar(lie, []), shard, rows), true)
     false = results(liar(lie, [1]), shard, rows)
@@ -71,11 +67,7 @@ def test_packed_weights_without_rounding_give_what_tabs_give_in_whatever_steps(
     made_up: Callable[..., Any], weights: str
 ) -> None:
     _, manifest, store = made_up(weights)
-    rows = (
-        np.random.default_rng(3)
-        .normal(0, 1, (PROMPT + TOKENS, manifest.architecture.hidden))
-        .astype(np.float32)
-    )
+    rows = np.random.default_rng(3).normal(0, 1, (PROMPT + TOKENS, manifest.hidden)).astype(np.float32)
     exact = results(StageRuntime, make_shard(manifest, store, 1, 5, exact=True), rows)
     together = results(StageRuntime, make_shard(manifest, store, 1, 5, exact=True), rows, together=True)
     rounded = results(StageRuntime, make_shard(manifest, store, 1, 5), rows)

@@ -1,4 +1,4 @@
-"""Shard graphs hold no weights, point into blobs, and refuse tensors that do not fit the architecture."""
+"""Graphs of decoders hold no weights, point into blobs, and refuse tensors that do not fit them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import onnx
 import pytest
 
 from planner.errors import CorruptStore
+from planner.importers.architecture import Architecture, RopeScaling
+from planner.importers.decoder_units import build_model, rotary_frequencies
 from planner.importers.gguf import open_gguf
-from planner.model.architecture import Architecture, RopeScaling
+from planner.model.lowering import make_shard, rotary_tables
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.onnx_graph import IR_VERSION, OPSET
-from planner.model.shards import make_shard, rotary_tables
 from planner.model.store import Store
-from planner.model.units import build_model
 
 Model = tuple[Manifest, Store]
 
@@ -64,8 +64,8 @@ def test_what_a_shard_holds(model: Model) -> None:
     manifest, store = model
     units = len(manifest.units)
     whole, tail, embed = (make_shard(manifest, store, *run) for run in ((0, units), (60, units), (0, 1)))
-    assert whole.blocks == tuple(range(30))
-    assert (tail.blocks, tail.embed, len(tail.heads)) == ((), None, 1)
+    assert [pair.number for pair in whole.kv] == [*range(30)]
+    assert (tail.kv, tail.embed, len(tail.heads)) == ((), None, 1)
     assert (embed.body, embed.heads, embed.weight_bytes) == (None, (), 0)
     assert whole.kv_bytes_per_token == 30 * 2 * 3 * 64 * 4
     assert whole.weight_bytes == sum(unit.resident_bytes for unit in manifest.units)
@@ -81,10 +81,10 @@ def test_a_tensor_of_another_shape_is_refused(model: Model) -> None:
     manifest, store = model
     unit = manifest.units[1]
     for tensors, words in (
-        (unit.tensors[1:], "norm: .* got none"),
+        (tuple(t for t in unit.tensors if t.name != "o.scale"), "o.scale: .* got none"),
         (
             tuple(dataclasses.replace(t, shape=(t.shape[0] // 2, *t.shape[1:])) for t in unit.tensors),
-            "norm: .* expected, got",
+            "qkv.scale: .* expected, got",
         ),
     ):
         broken = dataclasses.replace(unit, tensors=tensors)
@@ -127,7 +127,7 @@ def test_rotary_tables_follow_their_formulas() -> None:
         (small(rope_scaling=RopeScaling("linear", 4.0)), plain / 4),
         (small(rope_factors=tuple(range(1, 33))), plain / np.arange(1, 33)),
     ):
-        cos, sin = rotary_tables(architecture, 9)
+        cos, sin = rotary_tables(rotary_frequencies(architecture), 9)
         angles = np.arange(9)[:, None] * frequency
         np.testing.assert_allclose(cos, np.cos(angles), atol=1e-7)
         np.testing.assert_allclose(sin, np.sin(angles), atol=1e-7)
@@ -146,5 +146,5 @@ def test_llama3_scaling_keeps_short_waves_and_stretches_long_ones() -> None:
         else:
             smooth = (8192 / wave - 1) / (4 - 1)
             expected.append((1 - smooth) * frequency / 8 + smooth * frequency)
-    _, sin = rotary_tables(small(rope_scaling=scaling), 2)
+    _, sin = rotary_tables(rotary_frequencies(small(rope_scaling=scaling)), 2)
     np.testing.assert_allclose(sin[1], np.sin(expected), rtol=1e-6)

@@ -1,0 +1,379 @@
+/*
+ * How a run of a decoder's units becomes the ONNX graphs that onnxruntime runs in a tab (twin of
+ * planner/model/lowering.py, byte for byte): the units' graphs one after the other, with what only peers know put in
+ * place of the operators of domain `shoal`. docs/format.md says what those mean.
+ *
+ * The location of weights is "<unit>/<tensor>". For "wasm" every linear `name` is "<unit>/<name>.w", float32 (N, K),
+ * whatever form is stored (weight_unpacking.ts unpacks it), in slices of rows where it is large. For "webgpu" a float32
+ * matrix (`.w`, `.rest`) is "<unit>/<tensor>.T", widened and transposed, because the GPU has no product with a
+ * transposed one; packed weights are as stored.
+ */
+
+import { CannotServe } from '../errors';
+import { toHex } from '../wire/hex';
+import { type AttentionOperator, type EmbeddingOperator, operatorOf, SHOAL } from './abstract_operators';
+import {
+  bodiesOf,
+  GRAPH,
+  MAX_RUN_BYTES,
+  MODEL,
+  NODE,
+  OPSET,
+  TENSOR,
+  textOf,
+  checkedGraph,
+  wrongGraph,
+} from './compose';
+import { quoted } from './graph_manifest';
+import type { KvPair, Manifest, ManifestUnit } from './manifest';
+import { type Attribute, GraphDraft, MICROSOFT, OPSETS, type Port } from './graph_draft';
+import {
+  addLinear,
+  addStored,
+  checkTable,
+  type Location,
+  type Making,
+  type Provider,
+  tensorOf,
+} from './linear';
+import { integerItem, type Message, textItem } from './onnx_messages';
+
+const KNOWN_OPSETS: readonly (readonly [string, number])[] = [...OPSETS, [SHOAL, 1]];
+const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
+
+/** A table whose rows are looked up by token: the stored tensors of `unit` called `weight`. */
+export interface Table {
+  readonly unit: ManifestUnit;
+  readonly weight: string;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+/**
+ * What units [first, stop) compute: rows of a table, a graph for them where more is to be done, the body, the head;
+ * each null where the run has no such part.
+ *
+ * Embed: hidden f32 (tokens, columns) -> hidden.out (tokens, hidden). Body: hidden f32 (batch, tokens, hidden), seqlens
+ * i32 (batch) = tokens in the cache after the step - 1, total i32 (1), cos and sin f32 (positions, angles) of each rotary
+ * table, key.N and value.N f32 (batch, heads, capacity, headSize), updated in place (bound as key.N.out, value.N.out,
+ * too) -> hidden.out. Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
+ */
+export interface Graphs {
+  readonly table: Table | null;
+  readonly embed: Uint8Array<ArrayBuffer> | null;
+  readonly body: Uint8Array<ArrayBuffer> | null;
+  readonly head: Uint8Array<ArrayBuffer> | null;
+  readonly locations: ReadonlyMap<string, Location>; // of weights, by name
+}
+
+/** `graphs`: the blobs of the units' graphs, by hash. Raises CannotServe for what is not a decoder's. */
+export function makeGraphs(
+  manifest: Manifest,
+  graphs: ReadonlyMap<string, Uint8Array>,
+  first: number,
+  stop: number,
+  provider: Provider,
+): Graphs {
+  const units = manifest.units.slice(first, stop);
+  if (units.length !== stop - first || first < 0 || units.length === 0) {
+    throw new Error(`units [${first}, ${stop}) of ${manifest.units.length}`);
+  }
+  if (units.reduce((sum, { graph }) => sum + graph.bytes, 0) > MAX_RUN_BYTES) {
+    throw new CannotServe(`units ${first} to ${stop - 1}: graphs of at most ${MAX_RUN_BYTES} bytes expected`);
+  }
+  const locations = new Map<string, Location>();
+  const placed = units.map((unit, at): PlacedUnit => ({
+    unit,
+    place: first + at,
+    graph: graphOf(unit, graphs),
+  }));
+  const part = (isFlat: boolean): Lowering => new Lowering(manifest, provider, isFlat, locations);
+  const blocks = placed.filter(({ unit: { kind } }) => kind === 'attn' || kind === 'ffn');
+  const begin = placed.find(({ unit }) => unit.kind === 'embed');
+  const end = placed.find(({ unit }) => unit.kind === 'head');
+  const table = begin === undefined ? null : tableOf(begin, manifest);
+  return {
+    table: table?.table ?? null,
+    embed: begin === undefined || table === null ? null : part(true).embed(begin, table),
+    body: blocks.length === 0 ? null : part(false).body(blocks),
+    head: end === undefined ? null : part(true).head(end),
+    locations,
+  };
+}
+
+/** Values per head as the attention kernel computes and caches them: `headSize` and zeros, to whole groups. */
+export function kernelHeadSize(headSize: number): number {
+  return Math.ceil(headSize / HEAD_GROUP) * HEAD_GROUP;
+}
+
+/** cos and sin, each (positions, angles), of one rotary table. */
+export function rotaryTables(
+  frequencies: readonly number[],
+  positions: number,
+): { cos: Float32Array; sin: Float32Array } {
+  const angles = frequencies.length;
+  const cos = new Float32Array(positions * angles);
+  const sin = new Float32Array(positions * angles);
+  frequencies.forEach((frequency, at) => {
+    for (let position = 0; position < positions; position++) {
+      cos[position * angles + at] = Math.cos(position * frequency);
+      sin[position * angles + at] = Math.sin(position * frequency);
+    }
+  });
+  return { cos, sin };
+}
+
+/** How graphs call the two inputs of a rotary table. */
+export function rotaryInputs(table: number): readonly [cos: string, sin: string] {
+  return table === 0 ? ['cos', 'sin'] : [`cos.${table}`, `sin.${table}`];
+}
+
+interface PlacedUnit {
+  readonly unit: ManifestUnit;
+  readonly place: number;
+  readonly graph: Message;
+}
+
+/** The checked graph of a unit: operators of known versions, none of them with a body. */
+function graphOf(unit: ManifestUnit, graphs: ReadonlyMap<string, Uint8Array>): Message {
+  const model = checkedGraph({ ...unit, inputs: [''], outputs: [''] }, graphs);
+  const imported = new Set<string>();
+  for (const opset of model.messages(MODEL.opsets)) {
+    const domain = textOf(opset.bytes(OPSET.domain)[0], unit);
+    const version = toHex(opset.bytes(OPSET.version)[0] ?? integerItem(0));
+    if (!KNOWN_OPSETS.some(([known, of]) => known === domain && toHex(integerItem(of)) === version)) {
+      const known = KNOWN_OPSETS.map(([name, of]) => `${quoted(name)} ${of}`).join(', ');
+      throw wrongGraph(unit, `operators of ${known} expected`);
+    }
+    imported.add(domain);
+  }
+  const [graph] = model.messages(MODEL.graph);
+  if (graph === undefined) throw wrongGraph(unit, 'a graph expected');
+  for (const node of graph.messages(GRAPH.nodes)) {
+    const domain = textOf(node.bytes(NODE.domain)[0], unit);
+    if (!imported.has(domain)) throw wrongGraph(unit, `operators of ${quoted(domain)} are not imported`);
+    if (node.messages(NODE.attributes).some((attribute) => bodiesOf(attribute).length > 0)) {
+      throw wrongGraph(unit, 'no bodies expected');
+    }
+  }
+  return graph;
+}
+
+function isAbstract(node: Message, unit: ManifestUnit): boolean {
+  return textOf(node.bytes(NODE.domain)[0], unit) === SHOAL;
+}
+
+/** Whether the graph is one node. */
+function isAlone(graph: Message): boolean {
+  return graph.messages(GRAPH.nodes).length === 1;
+}
+
+/** The one Embedding of the first unit, which alone takes tokens. */
+function tableOf(
+  { unit, graph }: PlacedUnit,
+  { vocab, hidden }: Manifest,
+): { table: Table; operator: EmbeddingOperator } {
+  const found: EmbeddingOperator[] = [];
+  let users = 0;
+  for (const node of graph.messages(GRAPH.nodes)) {
+    users += node.bytes(NODE.inputs).filter((name) => textOf(name, unit) === 'in.0').length;
+    if (!isAbstract(node, unit)) continue;
+    const operator = operatorOf(node, unit);
+    if (operator.kind === 'Embedding') found.push(operator);
+  }
+  const [operator] = found;
+  if (operator === undefined || found.length !== 1 || users !== 1 || operator.inputs[0] !== 'in.0') {
+    throw wrongGraph(unit, 'one Embedding, which alone takes in.0, expected');
+  }
+  const { weight, rows, columns } = operator;
+  if (rows !== vocab || (isAlone(graph) && columns !== hidden)) {
+    throw wrongGraph(unit, `an Embedding of (${vocab}, ${hidden}) expected, got (${rows}, ${columns})`);
+  }
+  checkTable(unit, weight, rows, columns);
+  return { table: { unit, weight, rows, columns }, operator };
+}
+
+/** One graph: units that stand one after the other. */
+class Lowering implements Making {
+  readonly draft = new GraphDraft();
+  readonly provider: Provider;
+  readonly isFlat: boolean;
+  readonly locations: Map<string, Location>;
+  readonly sums = new Map<string, string>();
+  readonly matrices = new Map<string, string>();
+  private readonly manifest: Manifest;
+
+  constructor(manifest: Manifest, provider: Provider, isFlat: boolean, locations: Map<string, Location>) {
+    this.manifest = manifest;
+    this.provider = provider;
+    this.isFlat = isFlat;
+    this.locations = locations;
+  }
+
+  /** What follows the Embedding, null where nothing does. */
+  embed(
+    placed: PlacedUnit,
+    { operator }: { readonly operator: EmbeddingOperator },
+  ): Uint8Array<ArrayBuffer> | null {
+    if (isAlone(placed.graph)) return null;
+    this.add(placed, 'hidden', 'hidden.out', operator);
+    const port = (name: string, width: number): Port => ({
+      name,
+      dtype: 'float32',
+      shape: ['tokens', width],
+    });
+    return this.draft.finish([port('hidden', operator.columns)], [port('hidden.out', this.manifest.hidden)]);
+  }
+
+  body(blocks: readonly PlacedUnit[]): Uint8Array<ArrayBuffer> {
+    const rows: Port = { name: 'hidden', dtype: 'float32', shape: ['batch', 'tokens', this.manifest.hidden] };
+    const inputs: Port[] = [
+      rows,
+      { name: 'seqlens', dtype: 'int32', shape: ['batch'] },
+      { name: 'total', dtype: 'int32', shape: [1] },
+      ...this.manifest.rotary.flatMap(({ length }, table) =>
+        rotaryInputs(table).map((name): Port => ({ name, dtype: 'float32', shape: ['positions', length] })),
+      ),
+    ];
+    const outputs: Port[] = [{ ...rows, name: 'hidden.out' }];
+    let hidden = 'hidden';
+    blocks.forEach((placed, at) => {
+      const output = at === blocks.length - 1 ? 'hidden.out' : `u${placed.place}/out.0`;
+      this.add(placed, hidden, output, null);
+      hidden = output;
+      for (const { key, value, heads, headSize } of placed.unit.kv) {
+        for (const name of [key, value]) {
+          const port: Port = { name, dtype: 'float32', shape: ['batch', heads, 'capacity', headSize] };
+          inputs.push(port);
+          outputs.push({ ...port, name: `${name}.out` });
+        }
+      }
+    });
+    return this.draft.finish(inputs, outputs);
+  }
+
+  head(placed: PlacedUnit): Uint8Array<ArrayBuffer> {
+    this.add(placed, 'hidden', 'logits', null);
+    const port = (name: string, width: number): Port => ({ name, dtype: 'float32', shape: ['batch', width] });
+    return this.draft.finish([port('hidden', this.manifest.hidden)], [port('logits', this.manifest.vocab)]);
+  }
+
+  /** The unit's nodes, from `source` to `target`; those of its `embedding`, where it has one, are rows of `source`. */
+  private add(
+    { unit, place, graph }: PlacedUnit,
+    source: string,
+    target: string,
+    embedding: EmbeddingOperator | null,
+  ): void {
+    const names = new Map([
+      [embedding?.output ?? 'in.0', source],
+      ['out.0', target],
+    ]);
+    const named = (name: string): string => {
+      if (name === '') return '';
+      const known = names.get(name);
+      if (known !== undefined) return known;
+      const tensor = tensorOf(unit, name);
+      const made = tensor === undefined ? `u${place}/${name}` : addStored(this, unit, place, tensor);
+      names.set(name, made);
+      return made;
+    };
+    const rename = (item: Uint8Array): Uint8Array => textItem(named(textOf(item, unit)));
+    for (const tensor of graph.messages(GRAPH.initializers)) {
+      tensor.fields.set(TENSOR.name, tensor.bytes(TENSOR.name).map(rename));
+      this.draft.keepConstant(tensor);
+    }
+    const states = new Set<number>();
+    for (const node of graph.messages(GRAPH.nodes)) {
+      if (!isAbstract(node, unit)) {
+        this.draft.keepNode(node, rename);
+        continue;
+      }
+      const operator = operatorOf(node, unit);
+      if (operator.kind === 'Embedding') {
+        if (embedding === null) throw wrongGraph(unit, 'Embedding expected in the first unit alone');
+        continue;
+      }
+      const found = { ...operator, inputs: operator.inputs.map(named), output: named(operator.output) };
+      if (found.kind === 'Attention') {
+        if (states.has(found.state)) throw wrongGraph(unit, `state ${found.state} expected to be used once`);
+        states.add(found.state);
+        this.attention(unit, found);
+      } else {
+        const { inputs, output, weight, rows, columns } = found;
+        const [taken = '', bias = ''] = inputs;
+        addLinear(this, { unit, place, weight, rows, columns, source: taken, bias, output });
+      }
+    }
+    if (states.size !== unit.kv.length)
+      throw wrongGraph(unit, `each of ${unit.kv.length} states used expected`);
+  }
+
+  private attention(unit: ManifestUnit, operator: AttentionOperator): void {
+    const { draft } = this;
+    const { inputs, output, heads, kvHeads, headSize, softcap, rotary } = operator;
+    const pair = this.pairOf(unit, operator);
+    const isFilled = pair.headSize !== headSize;
+    const [packed = '', key = '', value = ''] = inputs;
+    const operands = [packed, key, value].map((each) =>
+      each !== '' && isFilled ? this.filledHeads(headSize, pair.headSize, each) : each,
+    );
+    const attributes: Record<string, Attribute> = {
+      num_heads: heads,
+      kv_num_heads: kvHeads,
+      do_rotary: Number(rotary >= 0),
+      rotary_interleaved: 0,
+    };
+    if (isFilled || operator.scale !== 0) attributes['scale'] = { float: operator.scale || headSize ** -0.5 };
+    if (softcap !== 0) attributes['softcap'] = { float: softcap };
+    if (pair.window !== null) attributes['local_window_size'] = pair.window;
+    const attended = isFilled ? draft.fresh() : output;
+    draft.add(
+      'GroupQueryAttention',
+      [...operands, pair.key, pair.value, 'seqlens', 'total', ...(rotary < 0 ? [] : rotaryInputs(rotary))],
+      [attended, `${pair.key}.out`, `${pair.value}.out`],
+      attributes,
+      MICROSOFT,
+    );
+    if (isFilled) this.cutHeads(headSize, pair.headSize, attended, output);
+  }
+
+  /** Where it keeps keys and values. Raises CannotServe where its numbers do not fit them. */
+  private pairOf(unit: ManifestUnit, { heads, kvHeads, headSize, state, rotary }: AttentionOperator): KvPair {
+    const pair = unit.kv[state];
+    const angles = rotary < 0 ? 0 : this.manifest.rotary[rotary]?.length;
+    const size = kernelHeadSize(headSize);
+    const fits =
+      pair?.heads === kvHeads &&
+      pair.headSize === size &&
+      heads % kvHeads === 0 &&
+      headSize % 2 === 0 &&
+      angles !== undefined &&
+      angles <= size / 2;
+    if (!fits) throw wrongGraph(unit, 'Attention that fits its state and its rotary table expected');
+    return pair;
+  }
+
+  /** `source` (batch, tokens, heads * headSize) with zeros behind each half of a head: `size` values. */
+  private filledHeads(headSize: number, size: number, source: string): string {
+    const { draft } = this;
+    const halves = this.halves(headSize, source);
+    const pads = draft.vector([0, 0, 0, 0, 0, 0, 0, (size - headSize) / 2]);
+    const padded = draft.add('Pad', [halves, pads], draft.fresh());
+    return draft.add('Reshape', [padded, draft.vector([0, 0, -1])], draft.fresh());
+  }
+
+  /** `source` (batch, tokens, heads * size) without what filledHeads added. */
+  private cutHeads(headSize: number, size: number, source: string, output: string): void {
+    const { draft } = this;
+    const halves = this.halves(size, source);
+    const range = [[0], [headSize / 2], [-1]].map((values) => draft.vector(values));
+    const cut = draft.add('Slice', [halves, ...range], draft.fresh());
+    draft.add('Reshape', [cut, draft.vector([0, 0, -1])], output);
+  }
+
+  private halves(size: number, source: string): string {
+    const { draft } = this;
+    return draft.add('Reshape', [source, draft.vector([0, 0, -1, size / 2])], draft.fresh());
+  }
+}

@@ -1,0 +1,82 @@
+import { createHash } from 'node:crypto';
+import { describe, expect, test } from 'vitest';
+
+import { CannotServe } from '../../src/errors';
+import { decodeManifest, packedBytes, wideBytes } from '../../src/planner/manifest';
+import type { Provider } from '../../src/planner/linear';
+import { makeGraphs, rotaryTables } from '../../src/planner/lowering';
+import vectors from '../../../tests/vectors/lowering.json';
+
+const sha256 = (bytes: Uint8Array | null): string | null =>
+  bytes === null ? null : createHash('sha256').update(bytes).digest('hex');
+const bytesOf = (base64: string): Uint8Array => new Uint8Array(Buffer.from(base64, 'base64'));
+const blobsOf = (blobs: object): Map<string, Uint8Array> =>
+  new Map(Object.entries(blobs).map(([hash, base64]) => [hash, bytesOf(base64 as string)]));
+const manifestOf = (encoded: string): ReturnType<typeof decodeManifest> =>
+  decodeManifest(new TextEncoder().encode(encoded));
+const floatBytes = (values: Float32Array): Uint8Array =>
+  new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
+
+test('a large head is in slices of rows', () => {
+  const manifest = manifestOf(vectors.sliced.manifest);
+  const stop = manifest.units.length;
+  const { head } = makeGraphs(manifest, blobsOf(vectors.sliced.blobs), stop - 1, stop, 'wasm');
+  expect(sha256(head)).toBe(vectors.sliced.head);
+});
+
+test.each(vectors.refused)('refused: $name', ({ manifest: encoded, blobs, unit }) => {
+  const manifest = manifestOf(encoded);
+  expect(() => makeGraphs(manifest, blobsOf(blobs), unit, unit + 1, 'wasm')).toThrow(CannotServe);
+});
+
+/** The hashes of what units [first, stop) become. */
+interface GraphsVector {
+  readonly first: number;
+  readonly stop: number;
+  readonly provider: string;
+  readonly embed: string | null;
+  readonly body: string | null;
+  readonly head: string | null;
+}
+
+describe.each(vectors.cases)('$name', (vector) => {
+  const manifest = manifestOf(vector.manifest);
+  const blobs = blobsOf(vector.blobs);
+
+  test.each<GraphsVector>(vector.graphs)('graphs of units $first to $stop for $provider', (graph) => {
+    const made = makeGraphs(manifest, blobs, graph.first, graph.stop, graph.provider as Provider);
+    expect(sha256(made.embed)).toBe(graph.embed);
+    expect(sha256(made.body)).toBe(graph.body);
+    expect(sha256(made.head)).toBe(graph.head);
+  });
+
+  test('rotary tables', () => {
+    vector.rotary.forEach(({ cos, sin }, table) => {
+      const made = rotaryTables(manifest.rotary[table] ?? [], 9);
+      expect(floatBytes(made.cos)).toEqual(bytesOf(cos));
+      expect(floatBytes(made.sin)).toEqual(bytesOf(sin));
+    });
+    expect(manifest.rotary).toHaveLength(vector.rotary.length);
+  });
+
+  test('units', () => {
+    const found = manifest.units.map((unit) => ({
+      name: unit.name,
+      kind: unit.kind,
+      state: unit.kv.flatMap(({ key, value }) => [key, value]),
+      kv_bytes_per_token: unit.kvBytesPerToken,
+      flops_per_token: unit.flopsPerToken,
+      out_bytes_per_token: unit.outBytesPerToken,
+    }));
+    expect(found).toEqual(vector.units);
+  });
+
+  test('what units occupy, as the planner counts it', () => {
+    const held = manifest.units.map((unit) => ({
+      unit: unit.name,
+      wasm: wideBytes(unit),
+      webgpu: packedBytes(unit),
+    }));
+    expect(held).toEqual(vector.held);
+  });
+});
