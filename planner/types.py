@@ -50,6 +50,7 @@ class UnitWork:
     scratch_bytes: int
     flops: int
     ops: tuple[str, ...] = ()  # operators that the peer must have
+    types: tuple[str, ...] = ()  # of the values that it takes and makes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class GraphWork:
 
     units: tuple[UnitWork, ...]
     edges: tuple[Edge, ...]
+    opset: int = 0  # the version of ONNX's own operators that it is written in; 0: unknown
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from peer.state.generated.commands import (
 from peer.state.mesh_state import AWAY, MICRO, MeshState, planner_link, planner_profile
 from peer.state.offers import Offers
 from peer.state.version_negotiation import OFFERS
-from planner.cost.graph_cost import MAX_STANDBYS, GraphPeer, GraphPlan, GraphRequest, GraphStage
+from planner.cost.graph_cost import MAX_STANDBYS, Engine, GraphPeer, GraphPlan, GraphRequest, GraphStage
 from planner.cost.graph_evaluator import Board
 from planner.errors import RequestError
 from planner.solvers.graph_placement import place
@@ -34,6 +34,13 @@ from planner.types import GraphWork, Infeasible, Link, Objective
 
 UNTIMED_FLOPS_PER_S: Final = 1e9  # of a member that measured nothing of the kind: a slow processor
 ELSEWHERE: Final = "webgpu"  # a provider that computes no offered model: its tab does that on WebAssembly
+IN_TABS: Final = ("wasm", "webgpu")  # providers that only tabs have
+_INTEGERS: Final = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
+TAB_ENGINE: Final = (
+    Engine(  # of the pages of this version: onnxruntime-web 1.30, and the values that tabs hand over
+        newest_opset=26, types=("float32", "float64", "float16", *_INTEGERS, "bool", "string")
+    )
+)
 HANDLING_S_PER_BYTE: Final = (
     1 / 32e6
 )  # of libdatachannel, which keeps a core busy at 32 to 35 MB/s; aiortc is slower
@@ -88,7 +95,8 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
         profile = planner_profile(member)
         left = profile.memory_bytes - profile.overhead_bytes - own.get(peer, 0)
         speed = flops_per_s(member.profile, flops)
-        peers.append(GraphPeer(peer, max(0, left), speed, profile.step_s, profile.facts))
+        engine = TAB_ENGINE if member.profile.provider in IN_TABS else Engine()
+        peers.append(GraphPeer(peer, max(0, left), speed, profile.step_s, profile.facts, engine))
         if member.status == "draining":
             draining.add(peer)
     here = {peer.peer for peer in peers}

@@ -24,6 +24,14 @@ GraphStrategy = Literal["optimal", "component"]
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """What computes at a peer, as far as that is known: None stands for whatever there is."""
+
+    newest_opset: int | None = None  # of ONNX's own operators
+    types: tuple[str, ...] | None = None  # of the values that it takes and gives
+
+
+@dataclass(frozen=True, slots=True)
 class GraphPeer:
     """Measured speed and memory of one peer. Of `facts` the domains, hazard, arithmetic and operators are read."""
 
@@ -32,6 +40,7 @@ class GraphPeer:
     flops_per_s: float
     step_s: float = 0.0  # fixed cost of one stage
     facts: PeerFacts = field(default_factory=PeerFacts)
+    engine: Engine = field(default_factory=Engine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,10 +276,15 @@ def refuse(board: Board, stages: Sequence[GraphStage]) -> str | None:
 
 
 def unable(request: GraphRequest, name: str, first: int, stop: int) -> str | None:
-    """Which operator of these units a peer lacks; None when it has them all."""
-    known = next(peer.facts.ops for peer in request.peers if peer.peer == name)
+    """Which operator of these units, or type of their values, a peer lacks; None when it has them all."""
+    peer = next(peer for peer in request.peers if peer.peer == name)
+    known, engine, opset = peer.facts.ops, peer.engine, request.work.opset
+    if engine.newest_opset is not None and opset > engine.newest_opset:
+        return f"{name} has operators up to opset {engine.newest_opset}, and opset {opset} is needed"
     for unit in request.work.units[first:stop]:
         lacks = [op for op in unit.ops if known is not None and op not in known]
+        if engine.types is not None:
+            lacks += [f"values of {each}" for each in unit.types if each not in engine.types]
         if lacks:
             return f"{name} has no {lacks[0]}, which {unit.name} needs"
     return None

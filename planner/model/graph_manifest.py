@@ -30,6 +30,7 @@ from planner.model.checked_fields import (
 
 FORMAT: Final = "shoal-2"
 MAX_RANK: Final = 16
+MAX_OPSET: Final = 1 << 20
 MAX_SIZE: Final = 1 << 40  # of one axis
 MAX_VALUES: Final = 4 * MAX_UNITS
 MAX_PORTS: Final = 256  # inputs, outputs of a model or of a unit
@@ -131,6 +132,7 @@ class GraphManifest:
     `inputs` and `outputs` name values; an output that is an input, too, is made by no unit. `sizes` are what symbolic
     sizes were when its import tried it, for estimates. `fused`: units are computed with all optimizations of the
     engine; else with basic ones only, because joined operators would make other bits where a border lies between them.
+    `opset`: the version of ONNX's own operators that all units are written in; 0: not said.
     """
 
     name: str
@@ -140,6 +142,7 @@ class GraphManifest:
     values: tuple[Value, ...]
     units: tuple[GraphUnit, ...]
     fused: bool = True
+    opset: int = 0
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError."""
@@ -198,6 +201,7 @@ def graph_document(manifest: GraphManifest) -> dict[str, object]:
         ],
         "units": [_unit_document(unit) for unit in manifest.units],
         **({} if manifest.fused else {"fused": False}),
+        **({"opset": manifest.opset} if manifest.opset else {}),
     }
 
 
@@ -222,6 +226,7 @@ def graph_manifest_of(root: Fields) -> GraphManifest:
         values=tuple(_value(fields) for fields in root.list_of_fields("values", MAX_VALUES)),
         units=tuple(_unit(fields) for fields in root.list_of_fields("units", MAX_UNITS)),
         fused=not root.has("fused") or root.boolean("fused"),
+        opset=root.count("opset", MAX_OPSET, least=1) if root.has("opset") else 0,
     )
     _check_order(manifest)
     return manifest

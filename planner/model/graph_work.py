@@ -24,6 +24,7 @@ def work_of(manifest: GraphManifest, sizes: Mapping[str, int] | None = None) -> 
             raise RequestError(f"size {name}: expected 1 to {MAX_SIZE}, got {size}")
     known = {**manifest.sizes, **(sizes or {})}
     held = {value.name: _whole(value.name, value.bytes, known) for value in manifest.values}
+    types = {value.name: value.dtype for value in manifest.values}
     users: dict[str, list[int]] = {}
     source: dict[str, int | None] = dict.fromkeys(manifest.inputs)
     for at, unit in enumerate(manifest.units):
@@ -40,6 +41,7 @@ def work_of(manifest: GraphManifest, sizes: Mapping[str, int] | None = None) -> 
                 sum(held[name] for name in (*unit.inputs, *unit.outputs)),
                 _whole(unit.name, unit.flops, known),
                 unit.ops,
+                tuple(sorted({types[name] for name in (*unit.inputs, *unit.outputs)})),
             )
             for unit in manifest.units
         ),
@@ -48,6 +50,7 @@ def work_of(manifest: GraphManifest, sizes: Mapping[str, int] | None = None) -> 
             for name, at in source.items()
             if name in users or (name in outputs and at is not None)
         ),
+        manifest.opset,
     )
 
 

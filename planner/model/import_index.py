@@ -25,7 +25,7 @@ from planner.model.checked_fields import canonical
 from planner.model.durable_files import free_name
 
 IMPORTER: Final = (
-    3  # raised when an import makes another model of the same files, so that they are imported anew
+    4  # raised when an import makes another model of the same files, so that they are imported anew
 )
 RACY_NS: Final = (
     2_000_000_000  # a file written this shortly before it was read may change unseen: coarse clocks

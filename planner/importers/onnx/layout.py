@@ -146,6 +146,7 @@ def store_units(measured: Measured, groups: Sequence[Group], store: Store) -> Gr
         dict(measured.sample.sizes),
         tuple(measured.value(name) for name in values),
         tuple(units),
+        opset=network.opsets.get("", 0),
     )
 
 

@@ -90,6 +90,24 @@ def test_who_may_run_it(commands: tuple[Command, ...], speaks: int, runs: bool) 
     assert ("z" in {peer.peer for peer in found.peers}) == runs
 
 
+@pytest.mark.parametrize(
+    ("dtype", "opset", "runs"),
+    [("float32", 0, "z"), ("float32", 26, "z"), ("string", 11, "z"), ("float32", 27, "a"), ("complex64", 17, "a")],
+)
+def test_a_tab_gets_no_unit_that_its_runtime_cannot_compute(dtype: str, opset: int, runs: str) -> None:
+    state = grown(offered(mesh(a=40), "x"), *member("z", 500, ("a",), provider="wasm"), BARE)
+    work = chain(30, 30)
+    units = tuple(replace(unit, types=(dtype,)) for unit in work.units)
+    found = settled(state, x=replace(work, units=units, opset=opset))["x"]
+    if runs == "a":
+        assert isinstance(found, Infeasible)
+        assert "no memory would help" not in found.reason, "a process with room could"
+        state = grown(state, *member("b", 500, ("a",)))
+        found = settled(state, x=replace(work, units=units, opset=opset))["x"]
+        assert {primary for _, _, primary, _ in stages_of(found)} <= {"a", "b"}
+    assert ("z" in {primary for _, _, primary, _ in stages_of(found)}) == (runs == "z")
+
+
 def test_nothing_is_placed_before_the_mesh_s_own_model_has_a_plan() -> None:
     state = grown(MeshState(), OWN, *member("a", 50), ModelOffered(ASK, "x"))
     assert wanted_in(state, lambda _: 5, FLOPS) is None

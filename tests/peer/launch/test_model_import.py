@@ -247,7 +247,10 @@ def test_a_file_that_changes_during_its_import_is_not_remembered(
     assert second == find_or_import(Store(tmp_path / "other"), name, "8bit")
 
 
-@pytest.mark.parametrize(("write", "known"), [(gguf, {3: "814fbc939753"}), (folder, {3: "814fbc939753"})])
+@pytest.mark.parametrize(
+    ("write", "known"),
+    [(gguf, {3: "814fbc939753", 4: "814fbc939753"}), (folder, {3: "814fbc939753", 4: "814fbc939753"})],
+)
 def test_another_import_of_the_same_files_has_another_number(
     write: Callable[[Path, int], str], known: dict[int, str], tmp_path: Path, imports: Imports
 ) -> None:

@@ -52,6 +52,7 @@ def test_it_comes_back_and_is_written_one_way() -> None:
     assert decode_graph_manifest(encoded) == MANIFEST
     assert encoded == json.dumps(json.loads(encoded), sort_keys=True, separators=(",", ":")).encode()
     assert decode_graph_manifest(encode_graph_manifest(replace(MANIFEST, fused=False))).fused is False
+    assert decode_graph_manifest(encode_graph_manifest(replace(MANIFEST, opset=21))).opset == 21
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,8 @@ def at(*path: str | int) -> Callable[[Any, Any], None]:
         (at("outputs"), [], "names of values that units make expected"),
         (at("outputs"), ["nobody"], "names of values that units make expected"),
         (at("sizes", "rows"), 0, "a whole number from 1"),
+        (at("opset"), 0, "a whole number from 1"),
+        (at("opset"), "17", "a whole number from 1"),
         (at("values", 0, "name"), "z", "names must differ"),
         (at("values", 0, "name"), "", "names must differ and have a letter"),
         (at("values", 0, "name"), "n" * 513, "at most 512 characters"),

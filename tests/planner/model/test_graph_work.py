@@ -31,13 +31,14 @@ MANIFEST = GraphManifest(
     (
         value("x", Term(4, ("n",))),
         value("h", Term(4, ("n", "n")), Term(0.5)),
-        value("y", Term(4)),
+        replace(value("y", Term(4)), dtype="int64"),
         value("unused"),
     ),
     (
         graph_unit("first", ("x",), ("h",), Term(2, ("n",))),
         graph_unit("second", ("x", "h"), ("y",), Term(3, ("n", "n"))),
     ),
+    opset=17,
 )
 
 
@@ -48,10 +49,11 @@ def test_work_of_a_manifest(sizes: dict[str, int] | None, x: int, h: int, flops:
     ops = ("com.example:Op",)
     assert work_of(MANIFEST, sizes) == GraphWork(
         (
-            UnitWork("first", "vision", 1000, x + h, flops[0], ops),
-            UnitWork("second", "vision", 1000, x + h + 4, flops[1], ops),
+            UnitWork("first", "vision", 1000, x + h, flops[0], ops, ("float32",)),
+            UnitWork("second", "vision", 1000, x + h + 4, flops[1], ops, ("float32", "int64")),
         ),
         (Edge("x", x, None, (0, 1)), Edge("h", h, 0, (1,)), Edge("y", 4, 1, (), True)),
+        17,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from planner.cost import graph_evaluator
 from planner.cost.evaluator import PICO
-from planner.cost.graph_cost import GraphPlan, GraphRequest, GraphStage
+from planner.cost.graph_cost import Engine, GraphPlan, GraphRequest, GraphStage
 from planner.cost.graph_evaluator import Board, Place
 from planner.errors import RequestError
 from planner.solvers.graph_candidates import Placement, valued
@@ -171,6 +171,30 @@ def test_a_peer_without_an_operator_gets_no_unit_of_it() -> None:
     assert place(replace(request, work=work, peers=(a,))) == Infeasible(
         "no memory would help: a has no ai:Op, which t0.0 needs, and no other peer has it"
     )
+
+
+@pytest.mark.parametrize(
+    ("engine", "lacks"),
+    [
+        (Engine(newest_opset=26), "a has operators up to opset 26, and opset 27 is needed"),
+        (Engine(types=("float32",)), "a has no values of complex64, which t0.0 needs"),
+    ],
+)
+def test_a_peer_whose_engine_is_older_or_lacks_a_type_gets_no_unit_and_stands_by_for_none(
+    engine: Engine, lacks: str
+) -> None:
+    request = two_towers()
+    units = tuple(replace(unit, types=("complex64", "float32")) for unit in request.work.units)
+    work = replace(request.work, units=units, opset=27)
+    a, b = request.peers
+    older = replace(request, work=work, peers=(replace(a, free_bytes=10 * a.free_bytes, engine=engine), b))
+    stages = planned(older).stages
+    assert {peer for stage in stages for peer in (stage.peer, *stage.standbys)} == {"b"}
+    assert place(replace(older, peers=older.peers[:1])) == Infeasible(
+        f"no memory would help: {lacks}, and no other peer has it"
+    )
+    newer = replace(older, work=replace(request.work, opset=26))
+    assert "a" in {peer for stage in planned(newer).stages for peer in (stage.peer, *stage.standbys)}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import { decodeBlob, type Fields, opened } from './checked_fields';
 const MAX_UNITS = 4096;
 const MAX_NAME_CHARS = 256;
 const MAX_RANK = 16;
+const MAX_OPSET = 2 ** 20;
 const MAX_SIZE = 2 ** 40; // of one axis
 const MAX_VALUES = 4 * MAX_UNITS;
 const MAX_PORTS = 256; // inputs, outputs of a model or of a unit
@@ -114,6 +115,7 @@ export interface GraphManifest {
   readonly values: readonly Value[];
   readonly units: readonly GraphUnit[];
   readonly fused: boolean; // computed with all optimizations of the engine; else with basic ones only
+  readonly opset: number; // of ONNX's own operators in all units; 0: not said
 }
 
 /** The blobs that units [first, stop) need, graphs and weights, each once, in order. */
@@ -162,6 +164,7 @@ export function graphManifestOf(root: Fields): GraphManifest {
     values: root.listOfFields('values', MAX_VALUES).map(decodeValue),
     units: root.listOfFields('units', MAX_UNITS).map(decodeUnit),
     fused: !root.has('fused') || root.boolean('fused'),
+    opset: root.has('opset') ? root.count('opset', MAX_OPSET, 1) : 0,
   };
   checkOrder(manifest);
   return manifest;

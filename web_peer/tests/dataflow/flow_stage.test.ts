@@ -67,6 +67,7 @@ function manifestOf(name: string): GraphManifest {
     outputs: found.outputs,
     sizes: new Map(),
     fused: true,
+    opset: 0,
     values: found.values.map((each) => ({ name: each, dtype: 'int64', shape: [], bytes: [] })),
     units: found.units.map((unit, place) => ({
       ...{ name: `unit.${place}`, component: 'graph', graph: blob, weights: [], tensors: [], ...unit },
