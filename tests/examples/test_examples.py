@@ -6,10 +6,12 @@ import os
 import runpy
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import onnxruntime
 import pytest
 
 from tests.patience import WITHIN_S
@@ -93,6 +95,7 @@ ASKING = (
     "compare_seeds.py",
     "cross_browser.py",
     "generate.py",
+    "ocr.py",
     "openai_client.py",
     "run_onnx.py",
 )
@@ -118,3 +121,26 @@ def test_what_cannot_be_found_is_said_in_one_line(run: Run, name: str, arguments
     assert done.returncode == 1
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_ocr_reads_what_it_draws(graph_file: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is, half as large and upside down, with the models in this process in place of a mesh."""
+    example = runpy.run_path(str(EXAMPLES / "ocr.py"))
+    monkeypatch.setitem(
+        example["known_characters"].__globals__, "fetch_short_graph", lambda name, _: graph_file(name)
+    )
+    sessions: dict[str, onnxruntime.InferenceSession] = {}
+
+    def run(model: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        if model not in sessions:
+            sessions[model] = onnxruntime.InferenceSession(
+                str(graph_file(model)), providers=["CPUExecutionProvider"]
+            )
+        names = [each.name for each in sessions[model].get_outputs()]
+        return dict(zip(names, sessions[model].run(names, dict(inputs)), strict=True))
+
+    characters, picture = example["known_characters"](), example["drawn"]()
+    lines = list(example["LINES"])
+    assert list(example["read"](picture, run, characters)) == lines
+    assert list(example["read"](picture.resize((450, 210)), run, characters)) == lines
+    assert list(example["read"](picture.rotate(180), run, characters)) == lines[::-1]

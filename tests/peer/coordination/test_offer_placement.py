@@ -92,7 +92,13 @@ def test_who_may_run_it(commands: tuple[Command, ...], speaks: int, runs: bool) 
 
 @pytest.mark.parametrize(
     ("dtype", "opset", "runs"),
-    [("float32", 0, "z"), ("float32", 26, "z"), ("string", 11, "z"), ("float32", 27, "a"), ("complex64", 17, "a")],
+    [
+        ("float32", 0, "z"),
+        ("float32", 26, "z"),
+        ("string", 11, "z"),
+        ("float32", 27, "a"),
+        ("complex64", 17, "a"),
+    ],
 )
 def test_a_tab_gets_no_unit_that_its_runtime_cannot_compute(dtype: str, opset: int, runs: str) -> None:
     state = grown(offered(mesh(a=40), "x"), *member("z", 500, ("a",), provider="wasm"), BARE)
