@@ -110,8 +110,8 @@ def measure_units(
     context: int = CONTEXT,
 ) -> UnitTimes:
     """Takes a second or two; `store` has the graphs. `overhead_bytes` holds where no weights are loaded, for
-    conversations of `context` positions. A kind that the model does not have takes as long as the other one. Raises
-    CannotServe when the provider is missing, MeasuringEnded soon after `stop()`.
+    conversations of `context` positions. Times are those of kinds that the model has. Raises CannotServe when the
+    provider is missing, MeasuringEnded soon after `stop()`.
     """
     if manifest.context < CONTEXT:  # times are per unit and token, whatever the model was trained for
         manifest = replace(manifest, context=CONTEXT)
@@ -120,8 +120,6 @@ def measure_units(
             manifest, _SparseBlobs(Path(folder), store, manifest), proof.form, provider, threads, stop
         )
         found: dict[UnitKind, _Times] = {kind: _time_body(trial, kind) for kind in _bodies(manifest)}
-        for kind in _BODIES if found else ():
-            found.setdefault(kind, next(iter(found.values())))
         found["head"] = _time_head(trial)
         found["embed"], step_s = _time_step(trial)
         longer = _longer_bytes(trial, context)

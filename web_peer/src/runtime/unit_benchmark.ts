@@ -39,7 +39,7 @@ export interface KindTimes {
 }
 
 export interface UnitTimes {
-  readonly kinds: Readonly<Partial<Record<UnitKind, KindTimes>>>; // one that the model lacks takes as long as the other
+  readonly kinds: Readonly<Partial<Record<UnitKind, KindTimes>>>; // of those that the model has
   readonly overheadBytes: number; // of the runtime, without weights and KV
   readonly arithmetic: string; // the class of what it computes
 }
@@ -73,14 +73,8 @@ export async function measureUnits(
     if (manifest.units.some((unit) => unit.kind === kind)) kinds[kind] = await timed(kind);
   }
   const digest = await arithmeticDigest(decoder, provider, load);
-  const one = kinds.attn ?? kinds.ffn;
   return {
-    kinds: {
-      ...(one === undefined ? {} : { attn: one, ffn: one }),
-      ...kinds,
-      head: headTimes(manifest, provider, kinds),
-      embed: embedTimes(decoder, now),
-    },
+    kinds: { ...kinds, head: headTimes(manifest, provider, kinds), embed: embedTimes(decoder, now) },
     overheadBytes,
     arithmetic: `${provider}/${instructions}/${FORMS[provider]}/${digest}`,
   };
