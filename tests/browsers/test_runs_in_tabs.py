@@ -1,8 +1,9 @@
-"""A tab as a stage of runs: units of graph models, computed beside a process with the same results."""
+"""A tab in runs: it computes units of graph models beside a process, and asks runs, with the same results."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from peer.api import Mesh
 from peer.coordination.offer_placement import next_version
-from peer.dataflow.value_codec import Array
+from peer.dataflow.value_codec import NUMPY, Array
 from peer.errors import RunFailed
 from peer.member.mesh_member import MeshMember
 from peer.runtime.graph_runtime import GraphRuntime
@@ -21,7 +22,7 @@ from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import GRAPH_NAMES
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
-from tests.browsers.harness import Driver, Models, founded, visit
+from tests.browsers.harness import Driver, Models, TabInBrowser, founded, visit
 from tests.e2e.graph_model import inputs, put_towers
 from tests.patience import WITHIN_S
 
@@ -68,6 +69,20 @@ def assert_close(found: dict[str, Array], expected: dict[str, Array]) -> None:
         np.testing.assert_allclose(found[name], array, rtol=0, atol=max(most, ROUNDED))
 
 
+async def asked_by(
+    tab: TabInBrowser, name: str, manifest: GraphManifest, given: dict[str, Array]
+) -> dict[str, Array]:
+    """What a run that the tab asks gives."""
+    told = {key: {"shape": array.shape, "data": array.tobytes().hex()} for key, array in given.items()}
+    found = await tab.run(f"shoal.run({json.dumps(name)}, {json.dumps(told)})")
+    return {
+        key: np.frombuffer(bytes.fromhex(said["data"]), NUMPY[manifest.value(key).dtype]).reshape(
+            said["shape"]
+        )
+        for key, said in found.items()
+    }
+
+
 @pytest.mark.parametrize("browser", ["chromium"])
 async def test_a_tab_and_a_process_compute_a_graph(
     driver: Driver, harness: Path, models: Models, graph_file: Callable[[str], Path], browser: str
@@ -107,4 +122,9 @@ async def test_a_tab_and_a_process_compute_a_graph(
             assert len(found) == ITEMS
             for outputs, given in zip(found, items, strict=True):
                 assert_close(outputs, runtime.run(given))
+            assert_close(await asked_by(tab, name, manifest, items[0]), runtime.run(items[0]))
+        with pytest.raises(RuntimeError, match="offers no model other; it offers towers"):
+            await tab.run('shoal.run("other", {})')
+        with pytest.raises(RuntimeError, match="onnxruntime could not compute it"):
+            await asked_by(tab, "towers", towers, {"left": inputs(0)["left"], "right": inputs(0, 3)["right"]})
         await made.close()

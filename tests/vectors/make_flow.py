@@ -1,17 +1,20 @@
-"""Writes flow.json, which the TypeScript suite replays: what stages of runs decide, call by call, over made-up graphs.
+"""Writes flow.json, which the TypeScript suite replays: what stages and origins of runs decide, call by call.
 
-Run it after a change of peer/dataflow. Peers are lost, routes change, and calls come that nobody should make.
+Run it after a change of peer/dataflow. Graphs are made up, peers are lost, routes change, and calls come that nobody
+should make.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from tracing import written
 
+from peer.dataflow.flow_origin import FlowOrigin, ItemDone, ItemFailed, OriginFlowEffect, SendGo
 from peer.dataflow.flow_route import FlowRoute, flow_route
 from peer.dataflow.flow_stage import Compute, FlowEffect, FlowStages, Forgotten, SendValue, TellFailed
 from peer.dataflow.value_codec import from_bytes, to_bytes
@@ -43,8 +46,7 @@ class Recorded(FlowStages):
         self._calls.append({"call": call, "said": said, "effects": found, "kept": self.kept_bytes})
 
     def open(self, run: bytes, epoch: int, route: FlowRoute) -> None:
-        stages = [[stage.first, stage.stop, stage.peer] for stage in route.stages]
-        said = (run.hex(), epoch, stages, route.origin)
+        said = (run.hex(), epoch, *_said(route))
         try:
             super().open(run, epoch, route)
         except BadCommand as error:
@@ -66,7 +68,7 @@ class Recorded(FlowStages):
 
     def computed(self, run: bytes, item: int, outputs: dict[int, Any]) -> list[FlowEffect]:
         effects = super().computed(run, item, outputs)
-        said = (run.hex(), item, [[value, int(array)] for value, array in outputs.items()])
+        said = (run.hex(), item, _arrays(outputs))
         self.note("computed", said, effects)
         return effects
 
@@ -94,6 +96,51 @@ class Recorded(FlowStages):
         return effects
 
 
+class RecordedOrigin(FlowOrigin):
+    """The same of the origin."""
+
+    calls: list[dict[str, Any]]
+
+    def __init__(self, run: bytes, route: FlowRoute) -> None:
+        super().__init__(run, route)
+        RecordedOrigin.calls = []
+        self._note("made", (run.hex(), *_said(route)), [])
+
+    def _note(self, call: str, said: tuple[Any, ...], effects: list[OriginFlowEffect]) -> None:
+        found = [_shown(effect) for effect in effects]
+        row = {"call": call, "said": said, "effects": found, "under_way": self.under_way, "below": self.below}
+        self.calls.append(row)
+
+    def submit(self, inputs: dict[int, Any]) -> tuple[int, list[OriginFlowEffect]]:
+        item, effects = super().submit(inputs)
+        self._note("submit", (_arrays(inputs),), effects)
+        return item, effects
+
+    def reroute(self, route: FlowRoute) -> None:
+        super().reroute(route)
+        self._note("reroute", _said(route), [])
+
+    def opened(self) -> list[OriginFlowEffect]:
+        effects = super().opened()
+        self._note("opened", (), effects)
+        return effects
+
+    def value(self, sender: str, epoch: int, item: int, value: int, array: Any) -> list[OriginFlowEffect]:
+        effects = super().value(sender, epoch, item, value, array)
+        self._note("value", (sender, epoch, item, value, int(array)), effects)
+        return effects
+
+    def failed(self, sender: str, epoch: int, item: int, text: str) -> list[OriginFlowEffect]:
+        effects = super().failed(sender, epoch, item, text)
+        self._note("failed", (sender, epoch, item, text), effects)
+        return effects
+
+    def drop(self, item: int) -> list[OriginFlowEffect]:
+        effects = super().drop(item)
+        self._note("drop", (item,), effects)
+        return effects
+
+
 def text() -> str:
     schedules = [_schedule(name, seed) for name in MANIFESTS for seed in range(SEEDS)]
     return written(
@@ -101,7 +148,8 @@ def text() -> str:
         {
             "manifests": [{"name": name, **_manifest(each)} for name, each in MANIFESTS.items()],
             "routes": [_route(name, seed) for name in MANIFESTS for seed in range(20)],
-            "schedules": [row for rows in schedules for row in rows],
+            "schedules": [row for rows, _ in schedules for row in rows],
+            "origins": [row for _, row in schedules],
             "values": [_coded(seed) for seed in range(CODED)],
         },
     )
@@ -141,13 +189,14 @@ def _route(name: str, seed: int) -> dict[str, Any]:
     }
 
 
-def _schedule(name: str, seed: int) -> list[dict[str, Any]]:
-    """What each peer is told in a run whose peers are lost, with calls between that nobody should make."""
-    chance = random.Random(f"{name} {seed}")
+def _schedule(name: str, seed: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What each peer and the origin are told in a run whose peers are lost, with calls that nobody should make."""
+    chance, mischief = random.Random(f"{name} {seed}"), random.Random(f"origin {name} {seed}")
     manifest = MANIFESTS[name]
     Recorded.rows = {}
     Recorded.most_bytes = FEW_BYTES if seed % 2 else made_up.MOST_BYTES
     plain, made_up.FlowStages = made_up.FlowStages, Recorded  # type: ignore[misc]
+    plain_origin, made_up.FlowOrigin = made_up.FlowOrigin, RecordedOrigin  # type: ignore[misc]
     try:
         town = made_up.Town(manifest, _drawn(chance, manifest, 0), seed)
         town.open()
@@ -158,6 +207,7 @@ def _schedule(name: str, seed: int) -> list[dict[str, Any]]:
                 town.step()
                 if chance.random() < 0.3:
                     _disturb(chance, town, manifest)
+                    _disturb_origin(mischief, town, manifest)
             town.lose(chance.choice(town.origin.route.peers))
             town.origin.reroute(_drawn(chance, manifest, number))
             town.open()
@@ -172,6 +222,7 @@ def _schedule(name: str, seed: int) -> list[dict[str, Any]]:
             stages.close("origin", made_up.RUN)
     finally:
         made_up.FlowStages = plain  # type: ignore[misc]
+        made_up.FlowOrigin = plain_origin  # type: ignore[misc]
     rows = Recorded.rows.items()
     return [
         {
@@ -182,7 +233,7 @@ def _schedule(name: str, seed: int) -> list[dict[str, Any]]:
             "calls": calls,
         }
         for me, calls in rows
-    ]
+    ], {"name": name, "seed": seed, "calls": RecordedOrigin.calls}
 
 
 def _drawn(chance: random.Random, manifest: GraphManifest, number: int) -> FlowRoute:
@@ -207,11 +258,36 @@ def _disturb(chance: random.Random, town: Any, manifest: GraphManifest) -> None:
             stages.open(run if run == made_up.RUN else made_up.RUN, epoch, _foreign(chance, manifest, sender))
 
 
+def _disturb_origin(chance: random.Random, town: Any, manifest: GraphManifest) -> None:
+    epoch, item = town.origin.epoch + chance.choice((-1, 0, 0, 1)), chance.randrange(6)
+    match chance.randrange(4):
+        case 0:
+            sender = chance.choice(["p", "q", "stranger"])
+            value = chance.randrange(len(manifest.values))
+            town.of_origin(town.origin.value(sender, epoch, item, value, np.array(7)))
+        case 1:
+            town.of_origin(
+                town.origin.failed(chance.choice(["p", "q", "r", "stranger"]), epoch, item, "cannot")
+            )
+        case 2:
+            town.of_origin(town.origin.drop(item))
+        case _:
+            pass
+
+
 def _foreign(chance: random.Random, manifest: GraphManifest, origin: str) -> FlowRoute:
     return flow_route(manifest, _stages(chance, len(manifest.units), "p"), origin)
 
 
-def _shown(effect: FlowEffect) -> dict[str, Any]:
+def _said(route: FlowRoute) -> tuple[list[list[Any]], str]:
+    return [[stage.first, stage.stop, stage.peer] for stage in route.stages], route.origin
+
+
+def _arrays(arrays: Mapping[int, Any]) -> list[list[int]]:
+    return [[value, int(array)] for value, array in arrays.items()]
+
+
+def _shown(effect: FlowEffect | OriginFlowEffect) -> dict[str, Any]:
     match effect:
         case SendValue(peer, run, epoch, item, value, array):
             return {
@@ -221,7 +297,7 @@ def _shown(effect: FlowEffect) -> dict[str, Any]:
         case Compute(run, origin, item, first, stop, inputs):
             return {
                 "kind": "compute", "run": run.hex(), "origin": origin, "item": item, "first": first, "stop": stop,
-                "inputs": [[value, int(array)] for value, array in inputs.items()],
+                "inputs": _arrays(inputs),
             }  # fmt: skip
         case TellFailed(peer, run, epoch, item, text):
             return {
@@ -229,6 +305,12 @@ def _shown(effect: FlowEffect) -> dict[str, Any]:
             }  # fmt: skip
         case Forgotten(run):
             return {"kind": "forgotten", "run": run.hex()}
+        case SendGo(peer, run, epoch, below):
+            return {"kind": "sendGo", "peer": peer, "run": run.hex(), "epoch": epoch, "below": below}
+        case ItemDone(item, outputs):
+            return {"kind": "itemDone", "item": item, "outputs": _arrays(outputs)}
+        case ItemFailed(item, text):
+            return {"kind": "itemFailed", "item": item, "text": text}
 
 
 def _coded(seed: int) -> dict[str, Any]:

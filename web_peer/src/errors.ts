@@ -21,6 +21,7 @@
  * │   ├── ContextOverflow      prompt and answer exceed the promised context
  * │   ├── AnswerFailed         an answer broke off, and why
  * │   │   └── MeshFull         ... because all sessions that the mesh promised are in use
+ * │   ├── RunFailed            an item of a run that no stage can compute, or a run that finds no stages
  * │   ├── CannotServe          this peer cannot load or run what the plan gave it
  * │   │   └── NotNow           ... because others, or this machine, were too slow: later it may
  * │   └── DeviceLost           the GPU device is gone: nothing that runs on it answers any more
@@ -128,6 +129,9 @@ export class AnswerFailed extends MeshError {
 }
 export class MeshFull extends AnswerFailed {
   override readonly name = 'MeshFull';
+}
+export class RunFailed extends MeshError {
+  override readonly name = 'RunFailed';
 }
 export class CannotServe extends MeshError {
   override readonly name: string = 'CannotServe';

@@ -61,3 +61,8 @@ export function flowRoute(manifest: GraphManifest, stages: readonly FlowStage[],
   for (const value of outputs) takes(value, origin);
   return { origin, stages, inputs, outputs, needs, gives, takers, makers };
 }
+
+/** Who computes, each once, in the order of their first stages. */
+export function peersOf({ stages }: FlowRoute): string[] {
+  return [...new Set(stages.map(({ peer }) => peer))];
+}

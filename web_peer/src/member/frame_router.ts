@@ -36,7 +36,7 @@ interface Parts {
   readonly model: Pick<LocalModel, 'pieces'>;
   readonly stage: Pick<StageHost, 'core' | 'queue' | 'perform' | 'gone'>;
   readonly sessions: Pick<SessionHost, 'frame' | 'handedBack' | 'gone'>;
-  readonly flow: Pick<FlowHost, 'value' | 'go' | 'gone'>;
+  readonly flow: Pick<FlowHost, 'value' | 'go' | 'failed' | 'gone'>;
   readonly leadership: Pick<Leadership, 'gone'>;
 }
 
@@ -53,7 +53,6 @@ export class FrameRouter {
     const { core } = parts.stage;
     const { sessions } = parts;
     const own = (): void => undefined; // the connection's own
-    const notAsked = (): void => undefined; // no tab asks a run: such a frame is late or wrong
     const ofSession = (peer: string, frame: Frame): void => this.sessionFrames(peer, [frame]);
     this.table = {
       HELLO: own,
@@ -81,7 +80,7 @@ export class FrameRouter {
       PIECE: (peer, frame) => model.pieces.came(peer, frame),
       RUN_VALUE: (peer, frame) => flow.value(peer, frame),
       RUN_GO: (peer, frame) => flow.go(peer, frame),
-      RUN_ITEM_FAILED: notAsked,
+      RUN_ITEM_FAILED: (peer, frame) => flow.failed(peer, frame),
     };
     this.sessionTable = {
       STEP: (now, peer, frame) => {

@@ -140,6 +140,7 @@ async function comeIn(
     now: () => performance.now(),
     wrongPiece: (source) => events.notice(`${source} gave wrong bytes; it is not asked again`),
   });
+  mesh.fetchBy(fetcher);
   const learn = async (): Promise<void> => {
     await view.until((state) => state.model !== null, STATE_WAIT_S, mesh.signal);
     const chosen = view.state.model;

@@ -8,6 +8,9 @@ import { Checks } from '../audit/step_checks';
 import { Conversation } from '../origin/answer_stream';
 import { Canaries } from '../audit/canaries';
 import { BadCommand, NoPlan } from '../errors';
+import { SESSION_BYTES } from '../limits';
+import { openRun, type RunClient } from '../origin/run_client';
+import type { Manifests } from '../stage/flow_host';
 import { toHex } from '../wire/hex';
 import { type InviteLink, linkUrl } from '../signaling/invites';
 import { LogPart } from '../replication/log_membership';
@@ -28,12 +31,12 @@ import { reportOf } from './status_report';
 import type { SignalingClient } from '../transport/signaling_client';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
+import type { GraphManifest } from '../planner/graph_manifest';
 import type { SamplingDefaults } from '../planner/sampling_defaults';
 import { LEAVING, LEFT, STATUS } from '../wire/generated/requests';
 
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move; Python's 5 s are also for another leader
 const TOLD_WITHIN_MS = 2500; // a goodbye that nobody takes is found out by the others
-const SESSION_BYTES = 16;
 const WITHDRAWN = 'the invite this peer came with was withdrawn';
 const OLDER_BUILD = 'this build is older';
 const CLOSED = 'the last peer that kept the mesh left';
@@ -64,6 +67,7 @@ export class MeshMember {
   private why: string | null = null; // this membership is over
   private readonly parts: PeerParts;
   private pinned: KeptEnds | null = null;
+  private fetcher: Manifests | null = null;
   private going = false; // this membership ends
   private readonly open = new Set<Conversation>();
   private readonly events: MeshEvents;
@@ -154,6 +158,26 @@ export class MeshMember {
     const made = new Conversation(this.sessions, prompts, session, closed, ends);
     this.open.add(made);
     return made;
+  }
+
+  /** Takes what gets the manifests of the models that are offered beside the mesh's own. */
+  fetchBy(fetcher: Manifests): void {
+    this.fetcher = fetcher;
+  }
+
+  /** The manifest of a model that the mesh offers. Raises NoPlan before this tab is in its mesh, CannotServe. */
+  manifestOf(model: string): Promise<GraphManifest> {
+    return this.parts.flow.manifest(model, this.fetching());
+  }
+
+  /** A run of the model that the mesh offers as `name`. Close it when it is over. Raises NoPlan, RunFailed. */
+  openRun(name: string): Promise<RunClient> {
+    return openRun(this.links, this.view, this.parts.flow, this.fetching(), name);
+  }
+
+  private fetching(): Manifests {
+    if (this.fetcher === null) throw new NoPlan('this tab is not in its mesh yet');
+    return this.fetcher;
   }
 
   /** The link that leads here. */

@@ -1,7 +1,8 @@
 /*
  * This tab's stages of models that are graphs of units: what dataflow/flow_stage.ts decides is done here (twin of
  * peer/stage/flow_host.py). Edge. It computes from `lend` on: it holds the units that placements give it, each run of
- * them in a worker of its own, and computes one item at a time, those of the origins in turn. A tab asks no run.
+ * them in a worker of its own, and computes one item at a time, those of the origins in turn. Every tab has one, since
+ * values come to whoever asks, too.
  */
 
 import { flowRoute } from '../dataflow/flow_route';
@@ -16,12 +17,12 @@ import type { MeshView } from '../replication/mesh_view';
 import { GraphRuntime } from '../runtime/graph_runtime';
 import type { PeerLinks } from '../transport/peer_links';
 import { ValueExchange } from '../transport/value_exchange';
-import type { RunGo, RunValue } from '../wire/generated/frames';
+import type { RunGo, RunItemFailed, RunValue } from '../wire/generated/frames';
 import { RUN_CLOSE, RUN_OPEN, type RunCloseRequest, type RunOpenRequest } from '../wire/generated/requests';
 import type { Body } from '../wire/json_codec';
 import { nowS } from '../transport/ticker';
 
-const KEPT_BYTES = 128 << 20; // of values of all runs: a tab has less room than a process
+const KEPT_BYTES = 128 << 20; // of values of all runs, those that this tab asks included
 const LOAD_AGAIN_MS = 5000; // after units that a placement gives this peer did not load
 
 /** Units [first, stop) of a model. */
@@ -30,6 +31,19 @@ export interface UnitRun {
   readonly first: number;
   readonly stop: number;
 }
+
+/** Who asks a run on this peer. */
+export interface RunListener {
+  /** What the manifest says of an output that comes; null: it is not wanted (any more). */
+  wanted(peer: string, epoch: number, item: number, value: number): Value | null;
+  /** Takes an output. */
+  came(peer: string, epoch: number, item: number, value: number, array: ValueArray): void;
+  /** Takes that an item cannot be computed. */
+  failed(peer: string, epoch: number, item: number, text: string): void;
+}
+
+/** What gets the manifests of models. */
+export type Manifests = Pick<Fetcher, 'graphManifest'>;
 
 /** What computes units that are loaded. */
 export type Runtime = Pick<GraphRuntime, 'run' | 'close' | 'weightBytes'>;
@@ -60,6 +74,7 @@ export class FlowHost {
   private readonly links: Links;
   private readonly view: Pick<MeshView, 'state' | 'subscribe'>;
   private lent: Lent | null = null;
+  private readonly asked = new Map<string, RunListener>(); // runs that this peer asks
   private readonly manifests = new Map<string, Promise<GraphManifest>>();
   private readonly ofRun = new Map<string, { readonly model: string; readonly manifest: GraphManifest }>();
   private readonly loaded = new Map<string, Loaded>();
@@ -102,6 +117,27 @@ export class FlowHost {
     return [...this.loaded.values()].map(({ units }) => units);
   }
 
+  // --- runs that this peer asks
+
+  /** The manifest of a model, remembered. Raises CannotServe. */
+  manifest(model: string, fetcher: Manifests): Promise<GraphManifest> {
+    const known = this.manifests.get(model);
+    if (known !== undefined) return known;
+    const fetching = fetcher.graphManifest(model, this.over.signal);
+    this.manifests.set(model, fetching);
+    fetching.catch(() => this.manifests.delete(model)); // the next one tries again
+    return fetching;
+  }
+
+  /** Hands what comes of that run to `listener`, until what is returned is called. */
+  listen(run: string, listener: RunListener): () => void {
+    this.asked.set(run, listener);
+    return () => {
+      this.asked.delete(run);
+      if (!this.ofRun.has(run)) this.exchange.forget(run);
+    };
+  }
+
   // --- frames
 
   /** Takes a part of a value. Raises BadCommand or WrongTensor. */
@@ -112,6 +148,11 @@ export class FlowHost {
   /** Takes that a run goes, and which of its items are done. */
   go(peer: string, { run, epoch, below }: RunGo): void {
     this.perform(this.core.go(peer, run, epoch, below));
+  }
+
+  /** Takes that an item of a run that this peer asks cannot be computed. */
+  failed(peer: string, { run, epoch, item, message }: RunItemFailed): void {
+    this.asked.get(run)?.failed(peer, epoch, item, message);
   }
 
   /** Takes that the connection to a peer ended. */
@@ -129,17 +170,20 @@ export class FlowHost {
 
   /** What a value is that comes; null: nobody here wants it. */
   wanted(peer: string, run: string, epoch: number, item: number, value: number): Value | null {
-    if (!this.core.takes(peer, run, epoch, item, value)) return null;
+    const found = this.asked.get(run)?.wanted(peer, epoch, item, value) ?? null;
+    if (found !== null || !this.core.takes(peer, run, epoch, item, value)) return found;
     return this.ofRun.get(run)?.manifest.values[value] ?? null;
   }
 
   /** Takes that a value cannot be had here: its item fails for whoever asks. */
-  unable(run: string, epoch: number, item: number, text: string): void {
+  unable(peer: string, run: string, epoch: number, item: number, text: string): void {
+    this.asked.get(run)?.failed(peer, epoch, item, text);
     this.perform(this.core.unable(run, epoch, item, text));
   }
 
-  /** Takes a whole value. */
+  /** Takes a whole value, for stages here, for whoever asks here, or for both. */
   came(peer: string, run: string, epoch: number, item: number, value: number, array: ValueArray): void {
+    this.asked.get(run)?.came(peer, epoch, item, value, array);
     this.perform(this.core.value(peer, run, epoch, item, value, array));
   }
 
@@ -186,7 +230,7 @@ export class FlowHost {
 
   private forget(run: string): void {
     this.ofRun.delete(run);
-    this.exchange.forget(run);
+    if (!this.asked.has(run)) this.exchange.forget(run);
     for (const [origin, turns] of this.turns) {
       this.turns.set(
         origin,
@@ -254,7 +298,7 @@ export class FlowHost {
     if (here.length === 0 || !here.every((units) => allowed.has(keyOf(units)))) {
       throw new BadCommand('run_open: no placement gives this peer these units');
     }
-    const manifest = await this.manifest(model, this.lent);
+    const manifest = await this.manifest(model, this.lent.fetcher);
     const route = flowRoute(manifest, stages, peer);
     for (const units of here) await this.load(units);
     if ((this.ofRun.get(run)?.model ?? model) !== model) {
@@ -268,16 +312,6 @@ export class FlowHost {
   private closeRun(peer: string, { run }: RunCloseRequest): Body {
     this.perform(this.core.close(peer, run));
     return {};
-  }
-
-  /** The manifest of a model, remembered. Raises CannotServe. */
-  private manifest(model: string, { fetcher }: Lent): Promise<GraphManifest> {
-    const known = this.manifests.get(model);
-    if (known !== undefined) return known;
-    const fetching = fetcher.graphManifest(model, this.over.signal);
-    this.manifests.set(model, fetching);
-    fetching.catch(() => this.manifests.delete(model)); // the next one tries again
-    return fetching;
   }
 
   /** The units that placements give this peer, as primary or standby. */
@@ -322,7 +356,7 @@ export class FlowHost {
     const { model, first, stop } = units;
     if (this.lent === null) throw new CannotServe('this peer lends nothing');
     const { fetcher, threads, load } = this.lent;
-    const manifest = await this.manifest(model, this.lent);
+    const manifest = await this.manifest(model, fetcher);
     if (stop > manifest.units.length) {
       throw new BadCommand(`units up to ${manifest.units.length} expected, got ${stop}`);
     }

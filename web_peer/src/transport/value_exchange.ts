@@ -20,7 +20,7 @@ export interface ValueTaker {
   /** What the manifest says of it; null: it is not wanted here (any more). */
   wanted(peer: string, run: string, epoch: number, item: number, value: number): Value | null;
   /** Takes that a value that is wanted is not taken, and why. */
-  unable(run: string, epoch: number, item: number, text: string): void;
+  unable(peer: string, run: string, epoch: number, item: number, text: string): void;
   /** Takes a whole value. */
   came(peer: string, run: string, epoch: number, item: number, value: number, array: ValueArray): void;
 }
@@ -134,7 +134,7 @@ export class ValueExchange {
     const open = [...this.coming.values()].filter((other) => other.peer === peer).length;
     if (open >= MAX_OPEN || this.comingBytes + total > this.mostBytes) {
       const text = `this peer has no room for a value of ${total} bytes now: fewer items at once, or smaller ones`;
-      this.taker.unable(run, epoch, item, text);
+      this.taker.unable(peer, run, epoch, item, text);
       return undefined;
     }
     const made = { peer, run, value, shape, total, data: new Uint8Array(), here: 0 };

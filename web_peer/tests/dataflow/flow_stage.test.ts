@@ -2,94 +2,28 @@
 
 import { describe, expect, test } from 'vitest';
 
-import { type FlowRoute, flowRoute, type FlowStage } from '../../src/dataflow/flow_route';
+import { type FlowRoute, flowRoute } from '../../src/dataflow/flow_route';
 import { type FlowEffect, FlowStages } from '../../src/dataflow/flow_stage';
-import {
-  bytesOfStrings,
-  fromBytes,
-  stringsOf,
-  toBytes,
-  type ValueArray,
-} from '../../src/dataflow/value_codec';
-import type { GraphManifest, ValueType } from '../../src/planner/graph_manifest';
+import { bytesOfStrings, fromBytes, stringsOf, toBytes } from '../../src/dataflow/value_codec';
 import { fromHex, toHex } from '../../src/wire/hex';
-import { vectors } from '../vectors';
+import {
+  arrayOf,
+  arraysOf,
+  type Call,
+  flow,
+  manifestOf,
+  pairsOf,
+  stagesOf,
+  type Triple,
+  valueOf,
+} from './flow_vectors';
 
-type Triple = readonly [first: number, stop: number, peer: string];
-interface Call {
-  readonly call: string;
-  readonly said: readonly unknown[];
-  readonly effects: readonly unknown[] | string;
-  readonly kept: number;
-}
-interface Vectors {
-  readonly manifests: readonly {
-    readonly name: string;
-    readonly values: readonly string[];
-    readonly inputs: readonly string[];
-    readonly outputs: readonly string[];
-    readonly units: readonly { readonly inputs: readonly string[]; readonly outputs: readonly string[] }[];
-  }[];
-  readonly routes: readonly {
-    readonly name: string;
-    readonly stages: readonly Triple[];
-    readonly says?: string;
-    readonly needs?: unknown;
-    readonly gives?: unknown;
-    readonly takers?: unknown;
-    readonly makers?: unknown;
-  }[];
-  readonly schedules: readonly {
-    readonly name: string;
-    readonly seed: number;
-    readonly me: string;
-    readonly most_bytes: number;
-    readonly calls: readonly Call[];
-  }[];
-  readonly values: readonly {
-    readonly dtype: ValueType;
-    readonly sizes: readonly (number | string)[];
-    readonly shape: readonly number[];
-    readonly data: string;
-    readonly taken: boolean;
-  }[];
-}
-
-const { manifests, routes, schedules, values } = vectors('flow') as Vectors;
-
-function manifestOf(name: string): GraphManifest {
-  const found = manifests.find((each) => each.name === name);
-  if (found === undefined) throw new Error(`no manifest ${name}`);
-  const blob = { sha256: '', bytes: 0, pieces: [] };
-  return {
-    name,
-    inputs: found.inputs,
-    outputs: found.outputs,
-    sizes: new Map(),
-    fused: true,
-    opset: 0,
-    values: found.values.map((each) => ({ name: each, dtype: 'int64', shape: [], bytes: [] })),
-    units: found.units.map((unit, place) => ({
-      ...{ name: `unit.${place}`, component: 'graph', graph: blob, weights: [], tensors: [], ...unit },
-      ...{ params: 0, residentBytes: 0, flops: [], state: [], ops: [] },
-    })),
-  };
-}
-
-const stagesOf = (triples: readonly Triple[]): FlowStage[] =>
-  triples.map(([first, stop, peer]) => ({ first, stop, peer }));
-const arrayOf = (value: number): ValueArray => ({
-  shape: [],
-  data: new Uint8Array(BigInt64Array.of(BigInt(value)).buffer),
-});
-const valueOf = ({ data }: ValueArray): number => Number(new BigInt64Array(data.slice().buffer)[0]);
-const arraysOf = (pairs: readonly (readonly [number, number])[]): Map<number, ValueArray> =>
-  new Map(pairs.map(([value, number]) => [value, arrayOf(number)]));
+const { routes, schedules, values } = flow;
 
 function shown(effect: FlowEffect): unknown {
   if (effect.kind === 'sendValue') return { ...effect, array: valueOf(effect.array) };
   if (effect.kind !== 'compute') return effect;
-  return { ...effect, inputs: [...effect.inputs].map(([value, array]) => [value, valueOf(array)]) };
+  return { ...effect, inputs: pairsOf(effect.inputs) };
 }
 
 function outcome<T>(work: () => T): T | string {

@@ -16,6 +16,7 @@ import { Tab } from '../../src/member/tab';
 import type { Patience } from '../../src/coordination/voter_policy';
 import { measureHere } from './measuring';
 import { textOf } from '../../src/errors';
+import { fromHex, toHex } from '../../src/wire/hex';
 
 interface Status {
   readonly state: string;
@@ -75,12 +76,19 @@ interface Answer {
   readonly firstTokenS: number;
 }
 
+interface HexArray {
+  readonly shape: readonly number[];
+  readonly data: string;
+}
+
 export interface Harness {
   /** `measured`: by the real measurement, not by made-up figures. */
   start(link: string, lends: boolean, memoryBytes: number, measured?: boolean): Promise<Status>;
   status(): Status;
   ask(question: string, maxTokens: number): Promise<Answer>;
   complete(prompt: string, maxTokens: number): Promise<Answer>;
+  /** One item through a model that the mesh offers: arrays in and out, their bytes in hexadecimal. */
+  run(model: string, inputs: Readonly<Record<string, HexArray>>): Promise<Record<string, HexArray>>;
   /** Stops the answer under way. */
   stop(): void;
   pause(): Promise<void>;
@@ -210,6 +218,26 @@ function waysAfter(ways: readonly Way[], { session, plan }: Conversation): reado
   return [...ways.slice(0, -1), { ...last, tokens: last.tokens + 1 }];
 }
 
+async function run(
+  model: string,
+  inputs: Readonly<Record<string, HexArray>>,
+): Promise<Record<string, HexArray>> {
+  const mesh = tab?.mesh;
+  if (mesh === null || mesh === undefined) throw new Error('not in a mesh');
+  const given = new Map(
+    Object.entries(inputs).map(([name, { shape, data }]) => [name, { shape, data: fromHex(data) }]),
+  );
+  const client = await mesh.openRun(model);
+  try {
+    const found = await client.run(given, mesh.signal);
+    return Object.fromEntries(
+      [...found].map(([name, { shape, data }]) => [name, { shape, data: toHex(data) }]),
+    );
+  } finally {
+    await client.close();
+  }
+}
+
 async function answer(question: string, maxTokens: number, raw: boolean): Promise<Answer> {
   const mesh = tab?.mesh;
   if (mesh === null || mesh === undefined) throw new Error('not in a mesh');
@@ -275,6 +303,7 @@ window.shoal = {
   status,
   ask: (question, maxTokens) => answer(question, maxTokens, false),
   complete: (prompt, maxTokens) => answer(prompt, maxTokens, true),
+  run,
   stop: () => asking?.stop(),
   pause: async () => tab?.pause(),
   resume: async () => tab?.resume(),

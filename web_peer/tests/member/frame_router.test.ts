@@ -53,7 +53,7 @@ function router(): FrameRouter {
       perform: (effects) => performed.push(effects),
       gone: loses('stage'),
     },
-    flow: { value: taker('flow'), go: taker('flow'), gone: loses('flow') },
+    flow: { value: taker('flow'), go: taker('flow'), failed: taker('flow'), gone: loses('flow') },
     sessions: { frame: taker('sessions'), handedBack: taker('handed back'), gone: loses('sessions') },
     leadership: { gone: loses('leadership') },
   });
@@ -91,7 +91,7 @@ describe('a frame goes to', () => {
     ['PIECE', ['pieces PIECE']],
     ['RUN_VALUE', ['flow RUN_VALUE']],
     ['RUN_GO', ['flow RUN_GO']],
-    ['RUN_ITEM_FAILED', []], // no tab asks a run
+    ['RUN_ITEM_FAILED', ['flow RUN_ITEM_FAILED']],
     ['HELLO', []],
     ['CREDIT', []],
     ['BYE', []],

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import type { ValueArray } from '../../src/dataflow/value_codec';
 import { CannotServe } from '../../src/errors';
-import type { GraphManifest } from '../../src/planner/graph_manifest';
+import type { GraphManifest, Value } from '../../src/planner/graph_manifest';
 import { FlowHost, type Runtime } from '../../src/stage/flow_host';
 import type { ModelOffer } from '../../src/state/generated/commands';
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
@@ -210,4 +210,23 @@ describe('a run', () => {
     expect(told[1]?.message).toContain('shape (rows, 8) expected');
     made.host.close();
   });
+});
+
+it('a value of a run that this tab asks for which there is no room fails its item', () => {
+  const made = new Host();
+  const failed: unknown[][] = [];
+  const place = MANIFEST.values.findIndex(({ name }) => name === 'u0/t.0');
+  const wanted: Value = { name: 'y', dtype: 'float32', shape: ['rows'], bytes: [] };
+  made.host.listen(RUN, {
+    wanted: () => wanted,
+    came: () => expect.unreachable(),
+    failed: (...told) => void failed.push(told),
+  });
+  const bytes = 1 << 30;
+  const head = { kind: 'RUN_VALUE', run: RUN, epoch: 2, item: 5, value: place, offset: 0 } as const;
+  made.host.value('maker', { ...head, shape: [bytes / 4], total: bytes, body: new Uint8Array(16) });
+  expect(failed).toEqual([
+    ['maker', 2, 5, expect.stringContaining('no room for a value of 1073741824 bytes')],
+  ]);
+  made.host.close();
 });

@@ -35,7 +35,7 @@ class Side {
     };
     const taker = {
       wanted: (...[, , , , value]: [string, string, number, number, number]) => (value === 9 ? null : WANTED),
-      unable: (...[, , item]: [string, number, number, string]) => void this.without.push(item),
+      unable: (...[, , , item]: [string, string, number, number, string]) => void this.without.push(item),
       came: (peer: string, _run: string, _epoch: number, item: number, _value: number, array: ValueArray) =>
         void this.found.push({ peer, item, array }),
     };
