@@ -31,6 +31,7 @@ export const FLOORS = [
   [page('ui/join')],
   [page('ui/mesh')],
   [page('ui/plan')],
+  [page('ui/models')],
   [page('ui/conversation')],
   [page('ui/app', 'ui/app/view')],
   [page('scenes')],

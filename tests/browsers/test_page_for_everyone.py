@@ -44,6 +44,7 @@ NEW_CONVERSATION = (
 INVITE = "document.querySelector('[aria-label=\"Invite someone\"]')"
 WHO_IS_IN = "document.querySelector('.who-is-in')"
 PLAN = "document.querySelector('.to-plan')"
+MODELS = "document.querySelector('.to-models')"
 # Sheets: the scene that they lie over, and what opens them.
 SHEETS = {
     "people": ("together", WHO_IS_IN),
@@ -57,6 +58,9 @@ SHEETS = {
     "plan of a crowd": ("crowd", PLAN),
     "plan that cannot serve": ("failed", PLAN),
     "goal of plans": ("answered", PLAN),
+    "models": ("models", MODELS),
+    "what a model gave": ("models-done", MODELS),
+    "a run that failed": ("models-failed", MODELS),
 }
 HEARD = (
     "(() => { globalThis.heard = []; const box = document.querySelector('.conversation [role=status]');"

@@ -15,6 +15,7 @@ import type {
   AnswerState,
   AskSettings,
   Audience,
+  ModelRunView,
   MyPart,
   Notice,
   Phase,
@@ -51,6 +52,7 @@ const relayOnly = signal(false);
 const audience = signal<Audience>('private');
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
 const wish = signal(wishShown(scene.state, { kind: 'nothing' }));
+const modelRun = signal<ModelRunView>(scene.modelRun);
 const MODEL_SETTINGS = modelSettings(USUAL);
 const settings = signal<AskSettings>({ ...MODEL_SETTINGS, ...scene.settings });
 const notices = signal<readonly Notice[]>(
@@ -117,6 +119,8 @@ const view: View = {
   mesh: signal(scene.mesh),
   plan: signal(scene.mesh.route.length > 0 ? PLAN : null),
   wish,
+  offered: signal(scene.offered),
+  modelRun,
   activity,
   mine,
   talk,
@@ -194,6 +198,9 @@ const view: View = {
       };
       wish.value = wishShown({ ...scene.state, wish: next }, asked);
     },
+    lookAtModel: () => undefined,
+    runModel: (model) => (modelRun.value = { kind: 'running', model }),
+    stopModel: () => (modelRun.value = { kind: 'none' }),
     setPinEnds: (on) => (pinEnds.value = { ...pinEnds.value, on, state: on ? 'here' : 'away' }),
     setRelayOnly: (only) => (relayOnly.value = only),
   },

@@ -65,6 +65,9 @@ const SCENES = [
     'crowd+wish',
     'answered+wish',
     'failed+plan',
+    'models+models',
+    'models-done+models',
+    'models-failed+models',
   ],
 ];
 const SETTLE_MS = 1500; // a stream is under way by then
@@ -99,6 +102,7 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
             new globalThis.KeyboardEvent('keydown', { key: '?', bubbles: true }),
           ),
         );
+      else if (sheet === 'models') await page.$eval('.to-models', (button) => button.click());
       else if (sheet === 'people') await page.click('.who-is-in');
       else if (sheet === 'talks') await page.click('.to-list').catch(() => undefined);
       else if (sheet === 'mesh' || sheet === 'part')

@@ -12,11 +12,14 @@ import type {
   Person,
   Phase,
   PinEnds,
+  ModelRunView,
+  OfferedView,
   Talk,
   TalkLine,
   Turn,
 } from '../ui/app/view';
 import type { MeshState } from '../src/state/mesh_state';
+import { DONE, FAILED, OFFERED } from './models';
 import { OFFER, WARNING } from '../ui/app/recovery';
 
 type SceneNotice = Omit<Notice, 'act'> & { readonly label?: string }; // of its button
@@ -33,6 +36,8 @@ export interface Scene {
   readonly settings: Partial<AskSettings>;
   readonly pinEnds: Partial<PinEnds>;
   readonly state: Partial<MeshState>; // by which the plan sheet shows how plans are made
+  readonly offered: readonly OfferedView[];
+  readonly modelRun: ModelRunView;
   readonly streams: boolean; // the last answer goes on by itself
   readonly answer: string;
 }
@@ -224,6 +229,8 @@ const READY_SCENE: Scene = {
   settings: {},
   pinEnds: {},
   state: {},
+  offered: [],
+  modelRun: { kind: 'none' },
   streams: false,
   answer: ANSWER,
 };
@@ -595,6 +602,9 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     ),
     mine: { ...MINE, holds: [[0, 62]], tokensHelped: 0 },
   }),
+  models: scene({ turns: [ANSWERED], offered: OFFERED }),
+  'models-done': scene({ turns: [ANSWERED], offered: OFFERED, modelRun: DONE }),
+  'models-failed': scene({ turns: [ANSWERED], offered: OFFERED, modelRun: FAILED }),
   crowd: scene({
     mesh: withMembers([YOU, FOUNDER, MIRA, DESK, TOWER, PHONE, ADA], {
       links: [

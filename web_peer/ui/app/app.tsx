@@ -11,6 +11,7 @@ import { Icon, Mark } from '../kit/icons';
 import { AskName, isGettingReady, JoiningCard, JoiningSteps } from '../join/join_card';
 import { switchLooks } from '../kit/theme';
 import { MeshPicture } from '../mesh/mesh_picture';
+import { ModelsSheet } from '../models/models_sheet';
 import { MyPart } from '../mesh/my_part';
 import { NoLink, Outside, Waiting } from '../join/outside';
 import { People } from '../mesh/member_list';
@@ -23,7 +24,7 @@ import { TalkBar, TalkList } from '../conversation/conversation_list';
 import { TalkSheet } from '../conversation/conversation_sheet';
 import type { View } from './view';
 
-type Sheet = 'share' | 'settings' | 'help' | 'talks' | 'talk' | 'plan';
+type Sheet = 'share' | 'settings' | 'help' | 'talks' | 'talk' | 'plan' | 'models';
 type Tab = 'chat' | 'mesh' | 'part';
 
 /** The whole page. */
@@ -112,6 +113,7 @@ export function App({ view }: { view: View }) {
       {sheet.value === 'share' && <ShareSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'settings' && <SettingsSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'plan' && <PlanSheet view={view} close={() => (sheet.value = null)} />}
+      {sheet.value === 'models' && <ModelsSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'talk' && <TalkSheet view={view} close={() => (sheet.value = null)} />}
       {sheet.value === 'talks' && (
         <Dialog title="Conversations" close={() => (sheet.value = null)}>
@@ -213,11 +215,12 @@ function Notices({ view }: { view: View }) {
 interface InsideProps {
   readonly view: View;
   readonly tab: Tab;
-  readonly open: (sheet: 'talks' | 'talk' | 'plan') => void;
+  readonly open: (sheet: 'talks' | 'talk' | 'plan' | 'models') => void;
 }
 
 function Inside({ view, tab, open }: InsideProps) {
   const lit = useSignal('');
+  const offered = view.offered.value.length;
   const joining = isGettingReady(view) && view.talk.value.turns.length > 0; // else the conversation's place shows it
   return (
     <main class="inside" data-tab={tab}>
@@ -243,6 +246,12 @@ function Inside({ view, tab, open }: InsideProps) {
             <Icon name="plan" />
             <span>See the plan</span>
           </button>
+          {offered > 0 && (
+            <button type="button" class="secondary to-models" onClick={() => open('models')}>
+              <Icon name="models" />
+              <span>{`Run another model (${offered})`}</span>
+            </button>
+          )}
           <People view={view} lit={lit} />
         </section>
         <div class="for-part">

@@ -31,6 +31,7 @@ import { meshView, readable, runsOnText, steady } from '../mesh/members_view';
 import { NO_PIN, pinEndsOf } from '../join/pinned_ends_switch';
 import { PlanWatch } from '../plan/plan_watch';
 import { PlanWishing } from '../plan/plan_goal_proposals';
+import { ModelRuns } from '../models/model_runs';
 import { Recovery } from './recovery';
 import type { Report } from '../mesh/reports';
 import { allDone, began, firstSteps, progressed } from '../join/join_steps';
@@ -113,6 +114,7 @@ export class Bound {
   private watching = new Watching();
   private readonly plan = new PlanWatch();
   private readonly wishing = new PlanWishing(() => this.look());
+  private readonly models = new ModelRuns(() => this.look());
   private ranBefore = 0;
   private elsewhere = 0; // tokens of answers that passed others only, not yet shown
   private lastTokenAt = 0;
@@ -144,6 +146,8 @@ export class Bound {
       mesh: this.mesh,
       plan: this.plan.view,
       wish: this.wishing.view,
+      offered: this.models.offered,
+      modelRun: this.models.run,
       activity: this.activity,
       mine: this.mine,
       talk: talks.talk,
@@ -225,6 +229,15 @@ export class Bound {
           const mesh = this.tab?.mesh ?? null;
           if (mesh !== null) this.wishing.wish(mesh, { strategy, goal });
         },
+        lookAtModel: (name) => {
+          const mesh = this.tab?.mesh ?? null;
+          if (mesh !== null) void this.models.lookAt(mesh, name);
+        },
+        runModel: (name, inputs) => {
+          const mesh = this.tab?.mesh ?? null;
+          if (mesh !== null) void this.models.ask(mesh, name, inputs);
+        },
+        stopModel: () => this.models.stop(),
       },
     };
   }
@@ -265,6 +278,7 @@ export class Bound {
     this.tab?.close();
     this.talks.forget();
     this.wishing.forget();
+    this.models.forget();
     this.link.value = link;
     this.steps.value = firstSteps();
     this.phase.value = { kind: 'joining' };
@@ -471,6 +485,7 @@ export class Bound {
       unreached: links.unreached,
     };
     this.wishing.look(mesh, performance.now());
+    this.models.look(mesh);
     this.plan.look(mesh, { ...seen, answer: this.talks.lastAnswer }, performance.now());
     const next = meshView(view.state, seen);
     if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;

@@ -314,6 +314,9 @@ export interface Actions {
   dismiss(notice: string): void;
   watchPlan(shown: boolean): void; // whether somebody looks at `View.plan`
   wishPlan(strategy: PlanStrategy, goal: Goal): void; // how plans are made from now on
+  lookAtModel(name: string): void; // has what it takes and gives shown
+  runModel(name: string, inputs: ReadonlyMap<string, GivenInput>): void;
+  stopModel(): void; // the run under way
 }
 
 // --- the plan
@@ -423,6 +426,84 @@ export interface WishView {
   readonly tone: 'calm' | 'busy' | 'bad'; // busy: more is to come
 }
 
+// --- the models
+
+/** In what form a person can give an input. */
+export type InputForm = 'json' | 'picture' | 'sound' | 'words';
+
+/** An input or output of a model. */
+export interface PortView {
+  readonly name: string;
+  readonly type: string; // "float32"
+  readonly shape: string; // "1 × 3 × height × width"; "one number"
+  readonly forms: readonly InputForm[]; // of an input, the most fitting one first
+}
+
+/** Units of an offered model on one peer. */
+export interface PlaceView {
+  readonly peer: string; // name
+  readonly you: boolean;
+  readonly units: string; // "units 0–4"
+  readonly bytes: number;
+  readonly standbys: readonly string[];
+}
+
+/** When a peer computes, of one run alone; milliseconds. */
+export interface SpanView {
+  readonly units: string;
+  readonly beginsMs: number;
+  readonly endsMs: number;
+}
+
+/** Who runs what, in time: a lane for each peer. */
+export interface TimesView {
+  readonly lanes: readonly {
+    readonly peer: string;
+    readonly you: boolean;
+    readonly spans: readonly SpanView[];
+  }[];
+  readonly crossings: readonly { readonly from: string; readonly to: string; readonly bytes: number }[];
+  readonly endsMs: number;
+}
+
+/** A model that the mesh offers beside its own. */
+export interface OfferedView {
+  readonly name: string;
+  readonly places: readonly PlaceView[]; // [] while it runs nowhere
+  readonly runMs: number; // predicted, of one run
+  readonly perS: number; // predicted, of a stream
+  readonly whyNot: string; // why it runs nowhere, or cannot be shown
+  readonly takes: readonly PortView[]; // [] until its manifest is here
+  readonly gives: readonly PortView[];
+  readonly times: TimesView | null; // null until its manifest is here
+}
+
+/** An input as a person gives it. */
+export type GivenInput =
+  | { readonly form: 'json' | 'words'; readonly text: string }
+  | { readonly form: 'picture' | 'sound'; readonly file: Blob };
+
+export interface OutputView {
+  readonly name: string;
+  readonly type: string;
+  readonly shape: string;
+  readonly values: string; // the first ones
+  readonly file: Blob | null; // .npy; null where numpy has no such type
+}
+
+/** The run that was asked here last. */
+export type ModelRunView =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'running'; readonly model: string }
+  | { readonly kind: 'failed'; readonly model: string; readonly text: string }
+  | {
+      readonly kind: 'done';
+      readonly model: string;
+      readonly tookMs: number;
+      readonly peers: readonly string[]; // names
+      readonly outputs: readonly OutputView[];
+    };
+
 // --- all of it
 
 export interface View {
@@ -432,6 +513,8 @@ export interface View {
   readonly mesh: ReadonlySignal<MeshView>;
   readonly plan: ReadonlySignal<PlanView | null>; // kept up to date while it is watched
   readonly wish: ReadonlySignal<WishView | null>; // null: the model is not known yet
+  readonly offered: ReadonlySignal<readonly OfferedView[]>; // beside the mesh's own model, by name
+  readonly modelRun: ReadonlySignal<ModelRunView>;
   readonly activity: ReadonlySignal<Activity>;
   readonly mine: ReadonlySignal<MyPart>;
   readonly talk: ReadonlySignal<Talk>;
