@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import onnx
@@ -69,16 +71,23 @@ def build_decoder(source: DecoderSource, store: Store, progress: Progress | None
     """
     unknown = {name: _unknown(plan.bytes) for name, plan in source.blobs.items()}
     _check(_manifest(source, unknown, {unit.graph: _unknown(len(unit.graph)) for unit in source.units}))
-    graphs = {unit.graph: store.put_blob([unit.graph]) for unit in source.units}
-    planned = _manifest(source, unknown, graphs)
-    try:
-        make_graphs(planned, store, 0, len(planned.units), "cpu")
-    except CorruptStore as error:
-        raise CorruptModel(f"{source.name} cannot be kept: {error}") from error
+    with tempfile.TemporaryDirectory() as folder:  # a full disk later leaves nothing of this in the store
+        _check_graphs(source, unknown, Store(Path(folder)))
     refs = dict(zip(source.blobs, put_blobs(store, [*source.blobs.values()], progress), strict=True))
+    graphs = {unit.graph: store.put_blob([unit.graph]) for unit in source.units}
     tokenizer = store.put_blob([source.tokenizer.tokenizer_json])
     manifest = replace(_manifest(source, refs, graphs), tokenizer=tokenizer)
     return store.put_manifest(encode_manifest(manifest))
+
+
+def _check_graphs(source: DecoderSource, refs: Mapping[str, BlobRef], aside: Store) -> None:
+    """Raises CorruptModel for graphs that no peer runs."""
+    graphs = {unit.graph: aside.put_blob([unit.graph]) for unit in source.units}
+    planned = _manifest(source, refs, graphs)
+    try:
+        make_graphs(planned, aside, 0, len(planned.units), "cpu")
+    except CorruptStore as error:
+        raise CorruptModel(f"{source.name} cannot be kept: {error}") from error
 
 
 def _manifest(

@@ -11,19 +11,18 @@ import numpy as np
 import pytest
 
 from peer.api import Mesh
-from peer.coordination.offer_placement import next_version
 from peer.dataflow.value_codec import NUMPY, Array
 from peer.errors import RunFailed
 from peer.member.mesh_member import MeshMember
 from peer.runtime.graph_runtime import GraphRuntime
-from peer.state.generated.commands import ModelOffered, ModelPlaced, RunStage
+from peer.state.generated.commands import ModelOffered, RunStage
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import GRAPH_NAMES
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from tests.browsers.harness import Driver, Models, TabInBrowser, founded, visit
-from tests.e2e.graph_model import inputs, put_towers
+from tests.e2e.graph_model import inputs, place, put_towers
 from tests.patience import WITHIN_S
 
 ITEMS = 6
@@ -32,15 +31,11 @@ ROUNDED = 2.0**-22  # of a probability near 0: a float32 near 1 is taken from 1
 REAL = "silero-vad"  # a recurrent layer, If, and an int64 among its inputs
 
 
-async def place(founder: MeshMember, model: str, name: str, *stages: RunStage) -> None:
+async def offer(founder: MeshMember, model: str, name: str, *stages: RunStage) -> None:
     """Offers a model; its units run there, in place of where the leader put them."""
     await founder.propose(ModelOffered(model, name))
-    await founder.view.until(lambda state: name in state.offers and bool(state.offers[name].stages), WITHIN_S)
-    assert founder.leadership.current is not None
-    state = founder.leadership.current.state
-    version = next_version(state, state.offers[name])
-    founder.leadership.current.submit(ModelPlaced(name, version, stages, 0, 0, ()))
-    await founder.view.until(lambda state: state.offers[name].version == version, WITHIN_S)
+    await founder.view.until(lambda state: name in state.offers, WITHIN_S)
+    await place(founder, name, *stages)
 
 
 def whole(models: Models, manifest: GraphManifest) -> GraphRuntime:
@@ -100,11 +95,11 @@ async def test_a_tab_and_a_process_compute_a_graph(
         status = await tab.join(founder.link.url(), lends=True)
         assert status["state"] == "in", status
         me, (there,) = founder.me, founder.view.state.members.keys() - {founder.me}
-        await place(
+        await offer(
             founder, towers_id, "towers", RunStage(0, 2, there, ()), RunStage(2, 4, me, ()), RunStage(4, 5, there, ())
         )  # fmt: skip
         count = len(real.units)
-        await place(
+        await offer(
             founder, real_id, REAL, RunStage(0, 1, me, ()), RunStage(1, count - 1, there, ()),
             RunStage(count - 1, count, me, ()),
         )  # fmt: skip

@@ -1,14 +1,22 @@
-"""A small model of two towers that join: two branches of matrix products, cut into five units, in a store."""
+"""A small model of two towers that join: two branches of matrix products, cut into five units, in a store; and where
+units of an offered model are placed.
+"""
 
 from __future__ import annotations
+
+import asyncio
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from peer.coordination.offer_placement import next_version
 from peer.dataflow.value_codec import Array
+from peer.member.mesh_member import MeshMember
+from peer.state.generated.commands import ModelPlaced, RunStage
 from planner.model.graph_manifest import GraphManifest, GraphUnit, Value, Weight, encode_graph_manifest
 from planner.model.store import BlobRef, Store
+from tests.patience import WITHIN_S
 
 WIDTH = 64
 
@@ -70,3 +78,19 @@ def _graph(store: Store, nodes: list[onnx.NodeProto], takes: int) -> BlobRef:
         model.graph.input.add(name=f"in.{place}")
     model.graph.output.add(name="out.0")
     return store.put_blob([model.SerializeToString()])
+
+
+async def place(founder: MeshMember, name: str, *stages: RunStage) -> None:
+    """In place of where the leader put the units of an offered model; again where the leader places them anew
+    meanwhile, as it does when it learns of another link.
+    """
+    assert await founder.view.until(lambda state: bool(state.offers[name].stages), WITHIN_S)
+    async with asyncio.timeout(WITHIN_S):
+        while founder.view.state.offers[name].stages != stages:
+            assert founder.leadership.current is not None
+            state = founder.leadership.current.state
+            version = next_version(state, state.offers[name])
+            founder.leadership.current.submit(ModelPlaced(name, version, stages, 0, 0, ()))
+            assert await founder.view.until(
+                lambda state, version=version: state.offers[name].version >= version, WITHIN_S
+            )

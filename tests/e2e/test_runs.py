@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
@@ -13,20 +12,18 @@ import numpy as np
 import pytest
 
 from peer.api import Mesh
-from peer.coordination.offer_placement import next_version
 from peer.dataflow.value_codec import Array
 from peer.errors import NoPlan, RunFailed, WrongTensor
 from peer.member.joining import Founding, found
-from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions
 from peer.runtime.graph_runtime import GraphRuntime
-from peer.state.generated.commands import ModelOffered, ModelPlaced, ModelWithdrawn, RunStage
+from peer.state.generated.commands import ModelOffered, ModelWithdrawn, RunStage
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.e2e.command import running
-from tests.e2e.graph_model import inputs, put_towers
+from tests.e2e.graph_model import inputs, place, put_towers
 from tests.e2e.real_mesh import CONTEXT, Models, Start, options, until
 from tests.patience import WITHIN_S
 
@@ -38,22 +35,6 @@ def whole(models: Models, manifest: GraphManifest, item: int) -> Array:
     blobs = models.store.blob_path(manifest.blobs(0, 5)[0].sha256).parent
     runtime = GraphRuntime(compose(manifest, models.store, 0, 5), blobs, 1, fused=manifest.fused)
     return runtime.run(inputs(item))["sum"]
-
-
-async def place(founder: MeshMember, *stages: RunStage) -> None:
-    """In place of where the leader put them, which is one peer for a model as small as that; again where the leader
-    places them anew meanwhile, as it does when it learns of another link.
-    """
-    assert await founder.view.until(lambda state: bool(state.offers[NAME].stages), WITHIN_S)
-    async with asyncio.timeout(WITHIN_S):
-        while founder.view.state.offers[NAME].stages != stages:
-            assert founder.leadership.current is not None
-            state = founder.leadership.current.state
-            version = next_version(state, state.offers[NAME])
-            founder.leadership.current.submit(ModelPlaced(NAME, version, stages, 0, 0, ()))
-            assert await founder.view.until(
-                lambda state, version=version: state.offers[NAME].version >= version, WITHIN_S
-            )
 
 
 def assert_equal(found: Sequence[Mapping[str, Array]], expected: Sequence[Array]) -> None:
@@ -72,6 +53,7 @@ async def test_a_graph_of_units_runs_over_peers_and_survives_the_loss_of_one(
         await founder.view.until(lambda state: NAME in state.offers, WITHIN_S)
         await place(
             founder,
+            NAME,
             RunStage(0, 2, second.me, (founder.me,)),
             RunStage(2, 4, third.me, (founder.me,)),
             RunStage(4, 5, second.me, (founder.me,)),
@@ -96,7 +78,7 @@ async def test_a_graph_of_units_runs_over_peers_and_survives_the_loss_of_one(
         lanes: tuple[tuple[str, ...], ...] = ()
         stayed = False
         while not stayed:  # a placement of the leader may come between
-            await place(founder, alone)
+            await place(founder, NAME, alone)
             run = await founder.open_run(NAME)
             assert_equal([outputs async for outputs in run.map(inputs(item) for item in range(40))], expected)
             lanes = run.lanes
