@@ -86,8 +86,9 @@ async def test_an_asker_that_keeps_its_ends_gets_the_same_tokens_and_tells_none(
         prompt = founder.text.encode_chat([Message("user", QUESTION)])
         async with join(founder.link.url(), PINNED, Store(tmp_path / "own")) as asker:
             assert asker.sessions.own_ends is not None
+            graphs = {unit.graph for unit in founder.manifest.units}  # these came with the tokenizer
             assert asker.sessions.own_ends.fetched_bytes == sum(
-                ref.bytes for ref in ends_of(founder.manifest)
+                ref.bytes for ref in ends_of(founder.manifest) if ref not in graphs
             )
             sent = watched(asker)
             for sampling in (Sampling(), CHOOSY):

@@ -340,7 +340,10 @@ export class FlowHost {
       units,
       ended,
       weightBytes: 0,
-      runtime: this.make(units, () => this.lost(made), ended),
+      runtime: this.make(units, () => this.lost(made), ended).catch((error: unknown) => {
+        if (!ended.signal.aborted) throw error;
+        throw new CannotServe('no placement gives this peer these units any more');
+      }),
     };
     this.loaded.set(keyOf(units), made);
     made.runtime.then(

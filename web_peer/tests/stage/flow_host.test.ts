@@ -36,6 +36,7 @@ class Host {
   makes: (inputs: ReadonlyMap<string, ValueArray>) => Map<string, ValueArray> = (inputs) =>
     new Map([['t.0', [...inputs.values()][0] as ValueArray]]);
   refuses = false;
+  first: Promise<void> | null = null; // the first load waits for it, later ones until they are taken away
   private state: MeshState = EMPTY_STATE;
   private readonly looks = new Set<() => void>();
   private readonly requests = new Requests(() => true);
@@ -69,10 +70,15 @@ class Host {
       graphManifest: () => Promise.resolve(MANIFEST),
       blobs: () => Promise.resolve(new Map(BLOBS)),
     };
-    this.host.lend(fetcher, 1, ({ composed }) => {
+    this.host.lend(fetcher, 1, ({ composed }, _threads, _lost, signal) => {
       const name = composed.inputs.map((value) => value.name).join();
       if (this.refuses) return Promise.reject(new CannotServe('no memory'));
       this.loads.push(name);
+      if (this.first !== null && this.loads.length > 1) {
+        return new Promise((_, reject) => {
+          signal.addEventListener('abort', () => reject(signal.reason as DOMException));
+        });
+      }
       const runtime: Runtime = {
         weightBytes: composed.weightBytes,
         run: (inputs) => {
@@ -81,7 +87,7 @@ class Host {
         },
         close: () => this.closed.push(name),
       };
-      return Promise.resolve(runtime);
+      return Promise.resolve(this.first).then(() => runtime);
     });
   }
 
@@ -150,6 +156,22 @@ describe('units', () => {
     made.refuses = false;
     await made.open(PEERS);
     expect(made.host.units).toHaveLength(1);
+    made.host.close();
+  });
+
+  it('that are taken away while they load are refused in words', async () => {
+    const made = new Host();
+    let free = (): void => undefined;
+    made.first = new Promise((resolve) => (free = resolve));
+    made.lend();
+    made.place(stage(0, 1, 'me'), stage(1, 3, 'other'), stage(3, 4, 'after'));
+    await expect.poll(() => made.loads).toHaveLength(1);
+    made.place(stage(0, 1, 'me'), stage(1, 3, 'me'), stage(3, 4, 'after'));
+    const opened = made.open(PEERS);
+    await expect.poll(() => made.loads).toHaveLength(2);
+    made.place(stage(0, 1, 'me'), stage(1, 3, 'other'), stage(3, 4, 'after'));
+    free();
+    await expect(opened).rejects.toThrow('no placement gives this peer these units any more');
     made.host.close();
   });
 });
