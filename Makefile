@@ -70,7 +70,7 @@ demo: setup  ## three peers on this machine answer a question (ONCE=1: then end)
 
 WITH_NODE := PATH="$$($(NODE) sh -c 'printf %s "$$PATH"')"; export PATH;
 
-test: setup  ## every test: about 20 minutes (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
+test: setup  ## every test: 20 to 45 minutes on two cores (ARGS=...: those of pytest that it names, such as ARGS=tests/planner)
 	@if [ -z "$(ARGS)" ]; then sh tests/install.sh; fi; \
 	$(WITH_NODE) \
 	if [ -z "$(ARGS)" ]; then $(RUN)/python tests/lanes.py test $(abspath $(VENV)); else $(RUN)/python -m pytest $(ARGS); fi || { \
