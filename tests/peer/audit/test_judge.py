@@ -94,7 +94,7 @@ async def verdict(
 
     links: Any = SimpleNamespace(me="v", ask=ask)
     stage: Any = SimpleNamespace(core=SimpleNamespace(seat_at=lambda *_: mine))
-    manifest = SimpleNamespace(weights="4bit", architecture=SimpleNamespace(hidden=100_000))
+    manifest = SimpleNamespace(weights="4bit", hidden=100_000)
     model: Any = SimpleNamespace(manifest=manifest)
     again = cast(Recomputing, Again(computes=mine is None, most=most))
     judge = Judge(links, stage, model, again, lambda _, __: {})
