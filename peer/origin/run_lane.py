@@ -22,6 +22,7 @@ from peer.errors import ConnectFailed, ConnectionLost, MeshError, NoPlan, PeerEr
 from peer.limits import SESSION_BYTES
 from peer.replication.mesh_view import MeshView
 from peer.stage.flow_host import FlowHost
+from peer.state.display_names import named
 from peer.state.mesh_state import AWAY
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import RunGo
@@ -295,7 +296,8 @@ class RunLane:
             refused_at = loop.time() if refused_at is None else refused_at
             if loop.time() - refused_at > REFUSED_S:
                 peer, error = wrong[0]
-                raise RunFailed(f"peer {peer[:8]} does not open its stages of {self._offered.name}: {error}")
+                why = f"{peer} does not open its stages of {self._offered.name}: {error}"
+                raise RunFailed(named(why, self._view.state.members))
             await asyncio.sleep(AGAIN_S)  # a placement may be on its way to one of them
             core.reroute(await self._route())
 

@@ -14,6 +14,7 @@ import { SESSION_BYTES } from '../limits';
 import type { GraphManifest, Value } from '../planner/graph_manifest';
 import type { MeshView } from '../replication/mesh_view';
 import type { FlowHost } from '../stage/flow_host';
+import { named, names } from '../state/display_names';
 import type { Offers } from '../state/offers';
 import { isAway } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
@@ -300,8 +301,8 @@ export class RunLane {
       refusedAtS ??= nowS();
       if (nowS() - refusedAtS > REFUSED_S) {
         const [peer, error] = first;
-        const why = `peer ${peer.slice(0, 8)} does not open its stages of ${this.offered.name}`;
-        throw new RunFailed(`${why}: ${textOf(error)}`);
+        const why = `${peer} does not open its stages of ${this.offered.name}: ${textOf(error)}`;
+        throw new RunFailed(named(why, names(this.view.state.members.values())));
       }
       await this.woken(AGAIN_S); // a placement may be on its way to one of them
       core.reroute(await this.routeNow());

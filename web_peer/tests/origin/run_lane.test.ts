@@ -239,7 +239,7 @@ it('a peer that refuses for two minutes ends the run with its words', async () =
   const world = new World();
   world.refuse.set('b', new BadCommand('no placement gives this peer these units'));
   const opening = expect(world.open()).rejects.toThrow(
-    'peer b does not open its stages of name: no placement gives this peer these units',
+    'b does not open its stages of name: no placement gives this peer these units',
   );
   await vi.advanceTimersByTimeAsync(119_000);
   expect(world.closed).toEqual([]);
@@ -248,7 +248,7 @@ it('a peer that refuses for two minutes ends the run with its words', async () =
   expect(world.closed).toEqual(['a', 'b']);
   world.refuse.clear();
   const lane = await world.open();
-  const asking = expect(lane.run(inputs, never)).rejects.toThrow('peer b does not open its stages');
+  const asking = expect(lane.run(inputs, never)).rejects.toThrow('b does not open its stages');
   world.refuse.set('b', new ConnectionLost('gone')); // and nobody stands by for it
   world.lose('b');
   await vi.advanceTimersByTimeAsync(140_000);
