@@ -82,13 +82,18 @@ def main(run: str, venv: str) -> int:
                         )
                     )
             wait_for(running)
-            for lane, log in zip(lanes, logs, strict=True):
-                if log.stat().st_size:
-                    print(f"\n== {lane.name}, beside the first lane", flush=True)
-                    print(log.read_text(errors="replace"), end="", flush=True)
         finally:
+            late = [
+                lane.name for lane, process in zip(lanes, running, strict=False) if process.poll() is None
+            ]
             stop(running)
             end_orphans()
+            for lane, log in zip(lanes, logs, strict=True):
+                if log.exists() and log.stat().st_size:
+                    print(f"\n== {lane.name}, beside the first lane", flush=True)
+                    print(log.read_text(errors="replace"), end="", flush=True)
+            if late:
+                print(f"\nended before they were done: {', '.join(late)}", flush=True)
     return int(any(process.returncode != 0 for process in running))
 
 
@@ -97,9 +102,10 @@ def stop(running: Iterable[subprocess.Popen[bytes]]) -> None:
     for process in running:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGINT)
+    ends_by = time.monotonic() + ENDS_WITHIN_S
     for process in running:
         try:
-            process.wait(ENDS_WITHIN_S)
+            process.wait(max(0.0, ends_by - time.monotonic()))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
