@@ -151,7 +151,7 @@ class _Trial:
         shard = make_shard(
             part, self.blobs, 0, len(units), self.provider, exact=form.plain, vocabulary=vocabulary
         )
-        return Execution(shard, threads=self.threads, context=CONTEXT, form=form)
+        return Execution(shard, threads=self.threads, context=CONTEXT, form=form, brief=True)
 
 
 def _body_form(trial: _Trial, form: Form) -> Form:

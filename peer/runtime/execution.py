@@ -61,8 +61,20 @@ class Row:
 class Execution:
     """One loaded shard, called in `form`. Raises CannotServe when the provider is missing or refuses the graph."""
 
-    def __init__(self, shard: Shard, *, threads: int, context: int, form: Form, mapped: bool = False) -> None:
-        """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory."""
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        threads: int,
+        context: int,
+        form: Form,
+        mapped: bool = False,
+        brief: bool = False,
+    ) -> None:
+        """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory.
+
+        `brief`: it is closed soon, so that the process's memory is not put in order after loading.
+        """
         keep_no_large_holes()
         options = session_options(shard.blobs, threads, fused=form.fused)
         if mapped:
@@ -89,9 +101,10 @@ class Execution:
             made = rotary_tables(frequencies, context + form.spare_tokens)
             self._rotary.update(zip(rotary_inputs(table), made, strict=True))
         self._bindings: dict[tuple[int, int, int], _Binding] = {}
-        let_go_of_files(shard.blobs)
-        give_back_memory()
-        use_huge_pages()
+        if not brief:
+            let_go_of_files(shard.blobs)
+            give_back_memory()
+            use_huge_pages()
 
     @property
     def has_embed(self) -> bool:
