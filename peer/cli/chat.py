@@ -17,6 +17,7 @@ from typing import Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
 
+from peer.cli.model_choice import check_asked
 from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.errors import (
@@ -106,6 +107,7 @@ async def generate(args: argparse.Namespace) -> int:
         raise BadCommand("expected a question, got nothing: give it in quotes, or - to read standard input")
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
+            check_asked(mesh.view.state, args.model)
             chosen = settings(args, mesh.model.sampling_defaults)
             conversation = mesh.conversation()
             conversation.on_wait(WaitingLines(say))
@@ -164,6 +166,7 @@ def chat(args: argparse.Namespace) -> int:
 async def _chat(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
+            check_asked(mesh.view.state, args.model)
             model = mesh.view.state.model
             say(
                 f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -32,6 +32,7 @@ from peer.cli.conversation_lines import (
     readers,
     whole_lines,
 )
+from peer.cli.model_choice import check_asked
 from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.conversation.conversation_client import Manner, Self, new_id
@@ -454,7 +455,10 @@ def talk(args: argparse.Namespace) -> int:
 
 async def _talk(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
-        async with asker(args, ctrl) as mesh, room(args, mesh, _manner(args, mesh)) as made:
+        async with AsyncExitStack() as stack:
+            mesh = await stack.enter_async_context(asker(args, ctrl))
+            check_asked(mesh.view.state, args.model)
+            made = await stack.enter_async_context(room(args, mesh, _manner(args, mesh)))
             follow_coordinator(mesh, say)
             if args.within is not None:
                 made.enter_or_begin(args.within)

@@ -392,6 +392,12 @@ def parser() -> argparse.ArgumentParser:
                 metavar="TITLE",
                 help="in a conversation that the mesh keeps, by title, id or number; a new title begins one",
             )
+        asking.add_argument(
+            "--model",
+            type=text,
+            metavar="NAME",
+            help="which model of the mesh, as shoal status LINK lists it [the one that answers in words]",
+        )
         pin_argument(asking)
         _sampling(asking)
         _way(asking)

@@ -35,30 +35,61 @@ class Served:
     model: str
     context: int
     defaults: SamplingDefaults
-    embedders: frozenset[str]
+    embedders: tuple[str, ...] = ()  # name and id
     offers: frozenset[str] = frozenset()
 
     def check(self, name: str) -> None:
         """Raises ApiError for a model that does not answer here."""
+        if name in (self.name, self.model):
+            return
         if name in self.embedders:
-            raise ApiError(
-                f"{name!r} makes embeddings: this mesh answers with {self.name!r}",
-                param="model",
-                code="model_not_supported",
-            )
+            raise _unsuited(f"{name!r} makes embeddings and answers no questions: ask /v1/embeddings", self)
         if name in self.offers:
-            raise ApiError(
-                f"{name!r} takes no chat, shoal run asks it: this mesh answers with {self.name!r}",
-                param="model",
-                code="model_not_supported",
+            raise _unsuited(
+                f"{name!r} computes outputs of inputs and answers no questions: shoal run asks it", self
             )
-        if name not in (self.name, self.model):
-            raise ApiError(
-                f"The model {name[:100]!r} does not exist here; this mesh serves {self.name!r}",
-                404,
-                param="model",
-                code="model_not_found",
+        raise self.unknown(name)
+
+    def check_embedding(self, name: str) -> None:
+        """Raises ApiError for a model that makes no embeddings here."""
+        if name in self.embedders:
+            return
+        none = (
+            ""
+            if self.embedders
+            else ": that does a gateway begun with --embedding-model or --api-embedding-model"
+        )
+        if name in (self.name, self.model):
+            raise _unsuited(f"{name!r} answers in words and makes no embeddings{none}", self)
+        if name in self.offers:
+            raise _unsuited(
+                f"{name!r} computes outputs of inputs, as shoal run asks it, and makes no embeddings here{none}",
+                self,
             )
+        raise self.unknown(name)
+
+    def unknown(self, name: str) -> ApiError:
+        """The refusal of a name that nothing here goes by."""
+        return ApiError(
+            f"The model {name[:100]!r} does not exist here; {self.line()}",
+            404,
+            param="model",
+            code="model_not_found",
+        )
+
+    def line(self) -> str:
+        """What is served here, in the middle of a sentence."""
+        kinds = (
+            ("answers in words", (self.name,)),
+            ("makes embeddings", self.embedders[:1]),
+            ("is run by shoal run", sorted(self.offers)),
+        )
+        parts = [f"{', '.join(map(repr, names))} {does}" for does, names in kinds if names]
+        return f"served are: {'; '.join(parts)}"
+
+
+def _unsuited(why: str, served: Served) -> ApiError:
+    return ApiError(f"{why}; {served.line()}", param="model", code="model_not_supported")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +170,13 @@ def _check_not_empty(tokens: Sequence[int], param: str) -> None:
         raise ApiError("the prompt is empty: there is nothing to go on from", param=param)
 
 
-def read_embedding(_: Text, raw: bytes, model: str, most_tokens: int) -> EmbeddingRequest:
-    """POST /v1/embeddings, to be answered by `model`, which reads `most_tokens` at once. Raises ApiError."""
+def read_embedding(_: Text, raw: bytes, served: Served, most_tokens: int) -> EmbeddingRequest:
+    """POST /v1/embeddings, to be answered by a model that reads `most_tokens` at once. Raises ApiError."""
     asked = embedding_request(body_of(raw))
+    served.check_embedding(asked.model)
     for place, one in enumerate(asked.inputs):
         if not isinstance(one, str) and len(one) > most_tokens:
-            raise too_long(f"input {place}: {len(one)} tokens", model, most_tokens)
+            raise too_long(f"input {place}: {len(one)} tokens", served.embedders[0], most_tokens)
     return asked
 
 

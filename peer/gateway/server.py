@@ -237,7 +237,7 @@ class Gateway:
 
     def _served(self) -> Served:
         model, loaded = self._model(), self._embedder
-        embedders = frozenset((loaded.name, loaded.model_id)) if loaded is not None else frozenset[str]()
+        embedders = (loaded.name, loaded.model_id) if loaded is not None else ()
         return Served(
             model.name,
             model.model,
@@ -289,27 +289,10 @@ class Gateway:
 
     async def _embed(self, request: web.Request) -> web.Response:
         embedder = self._embedder
-        reads = (embedder.name, embedder.max_tokens) if embedder is not None else ("", self._model().context)
-        asked = await self._read(request, read_embedding, *reads)
-        if embedder is not None and self._embeds(asked.model):
-            return web.Response(body=await embedder.answer(asked), content_type="application/json")
-        instead = (
-            "no embedding model is loaded here; whoever runs it begins with one by --api-embedding-model"
-            if embedder is None
-            else f"ask {embedder.name!r}"
-        )
-        if asked.model not in (self._model().name, self._model().model):
-            raise ApiError(
-                f"The model {asked.model[:100]!r} does not exist here: {instead}",
-                404,
-                param="model",
-                code="model_not_found",
-            )
-        raise ApiError(
-            f"{self._model().name!r} answers in words and makes no embeddings: {instead}",
-            param="model",
-            code="model_not_supported",
-        )
+        most = embedder.max_tokens if embedder is not None else 0
+        asked = await self._read(request, read_embedding, self._served(), most)
+        assert embedder is not None  # or no name passes
+        return web.Response(body=await embedder.answer(asked), content_type="application/json")
 
     def _embeds(self, name: str) -> bool:
         return self._embedder is not None and name in (self._embedder.name, self._embedder.model_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from peer.errors import ApiError, ContextOverflow, PeerError, TextError
 from peer.gateway import responses as shapes
 from peer.gateway.grammar_jobs import CallForm, JsonForm
-from peer.gateway.request_reading import MAX_NESTING, Served, body_of, read_chat, read_completion
+from peer.gateway.request_reading import (
+    MAX_NESTING,
+    Served,
+    body_of,
+    read_chat,
+    read_completion,
+    read_embedding,
+)
 from peer.gateway.tool_calls import Style
 from peer.model import prompts as module
 from peer.model.prompts import Prompts, plain_prompt
@@ -26,7 +33,7 @@ from planner.jobs.jobs import Budget
 from planner.model.sampling_defaults import USUAL
 
 CONTEXT = 512
-SERVED = Served("m", "0" * 64, CONTEXT, USUAL, frozenset(("embeds",)), frozenset(("ocr",)))
+SERVED = Served("m", "0" * 64, CONTEXT, USUAL, ("embeds", "e" * 64), frozenset(("ocr", "det")))
 TEMPLATE = "{% for m in messages %}<tool_call>{{ m.role }}: {{ m.content }}{{ tools }}{% endfor %}"
 LOOPS = "{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}{{ messages[0].content }}"
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -115,6 +122,50 @@ def test_a_request_beyond_its_bounds_is_refused(text: Text, body: bytes, code: s
     with pytest.raises(ApiError) as refusal:
         read_chat(text, body, SERVED)
     assert refusal.value.code == code
+
+
+ALL = "served are: 'm' answers in words; 'embeds' makes embeddings; 'det', 'ocr' is run by shoal run"
+
+
+@pytest.mark.parametrize(
+    ("read", "name", "code", "why"),
+    [
+        ("chat", "other", "model_not_found", "The model 'other' does not exist here; "),
+        ("chat", "embeds", "model_not_supported", "'embeds' makes embeddings and answers no questions: "),
+        ("chat", "ocr", "model_not_supported", "'ocr' computes outputs of inputs and answers no questions: "),
+        ("completion", "other", "model_not_found", "The model 'other' does not exist here; "),
+        ("completion", "det", "model_not_supported", "shoal run asks it; "),
+        ("embedding", "other", "model_not_found", "The model 'other' does not exist here; "),
+        ("embedding", "m", "model_not_supported", "'m' answers in words and makes no embeddings; "),
+        ("embedding", "ocr", "model_not_supported", "'ocr' computes outputs of inputs, as shoal run asks it"),
+    ],
+)
+def test_what_a_model_is_and_what_else_is_served(
+    text: Text, read: str, name: str, code: str, why: str
+) -> None:
+    body = json.dumps(
+        {"chat": ASK, "completion": {"prompt": "x"}, "embedding": {"input": "x"}}[read] | {"model": name}
+    )
+    reading: Callable[[], object] = {
+        "chat": lambda: read_chat(text, body.encode(), SERVED),
+        "completion": lambda: read_completion(text, body.encode(), SERVED),
+        "embedding": lambda: read_embedding(text, body.encode(), SERVED, 8),
+    }[read]
+    with pytest.raises(ApiError) as refusal:
+        reading()
+    assert (refusal.value.code, refusal.value.param) == (code, "model")
+    assert refusal.value.status == (404 if code == "model_not_found" else 400)
+    assert why in str(refusal.value)
+    assert str(refusal.value).endswith(ALL)
+
+
+def test_without_an_embedding_model_it_is_said_how_there_is_one(text: Text) -> None:
+    alone = Served("m", "0" * 64, CONTEXT, USUAL)
+    body = json.dumps({"model": "m", "input": [1] * 100_000}).encode()
+    with pytest.raises(
+        ApiError, match="begun with --embedding-model or --api-embedding-model; served are: 'm'"
+    ):
+        read_embedding(text, body, alone, 0)
 
 
 def test_nesting_has_a_bound() -> None:
