@@ -266,6 +266,7 @@ class RunLane:
         loop = asyncio.get_running_loop()
         refused_at: float | None = None
         while True:
+            self._changed.clear()
             route = core.route
             self._asked.update(route.peers)
             said = RunOpenRequest(
@@ -298,7 +299,7 @@ class RunLane:
                 peer, error = wrong[0]
                 why = f"{peer} does not open its stages of {self._offered.name}: {error}"
                 raise RunFailed(named(why, self._view.state.members))
-            await asyncio.sleep(AGAIN_S)  # a placement may be on its way to one of them
+            await self._woken(AGAIN_S)  # a placement may be on its way to one of them
             core.reroute(await self._route())
 
     async def _keep(self) -> None:

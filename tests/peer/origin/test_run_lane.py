@@ -205,6 +205,25 @@ async def test_who_cannot_be_reached_is_passed_over_and_who_refuses_is_asked_aga
     await opening
 
 
+async def test_who_refuses_is_asked_again_as_soon_as_another_placement_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(run_lane, "AGAIN_S", 10 * WITHIN_S)
+    world = World()
+    world.refuse = {"b": BadCommand("no placement gives this peer these units")}
+    lane = world.lane()
+    opening = asyncio.ensure_future(lane.open())
+    await until(lambda: len(world.opened) == 2)
+    assert not opening.done()
+    world.place(RunStage(0, 2, "c", ()))
+    for listener in world.changed:
+        listener()
+    async with asyncio.timeout(WITHIN_S):
+        await opening
+    assert lane.route.peers == ("c",)
+    await lane.close()
+
+
 async def test_a_peer_that_refuses_for_long_ends_the_run_with_its_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
