@@ -465,7 +465,7 @@ def parser() -> argparse.ArgumentParser:
     _state(role)
     rename = command("rename", "call a shoal serve or join of this machine otherwise, while it runs")
     _link(rename)
-    rename.add_argument("new", metavar="NEW", help="the new name; --name says it for the next start")
+    rename.add_argument("new", metavar="NEW", help="the new name, also for later starts without --name")
     rename.add_argument(
         "--from",
         dest="called_now",
@@ -527,13 +527,18 @@ def _transport(made: argparse.ArgumentParser) -> None:
     )
 
 
-def _way(made: argparse.ArgumentParser, *, named: bool = True) -> None:
-    """How this peer reaches the mesh; `named`: and under which name."""
+def _reach(made: argparse.ArgumentParser) -> None:
+    """How this peer reaches the mesh."""
     _transport(made)
     made.add_argument(
         "--bind", action="append", default=[], metavar="ADDR", help="only this address of this machine"
     )
     relay_argument(made)
+
+
+def _way(made: argparse.ArgumentParser, *, named: bool = True) -> None:
+    """How this peer reaches the mesh while the command runs; `named`: and under which name."""
+    _reach(made)
     if named:
         made.add_argument("--name", type=text, default=default_name(), help="shown to others [%(default)s]")
     else:
@@ -541,7 +546,11 @@ def _way(made: argparse.ArgumentParser, *, named: bool = True) -> None:
 
 
 def _peer(made: argparse.ArgumentParser) -> None:
-    _way(made)
+    _reach(made)
+    machine = default_name().replace("%", "%%")
+    made.add_argument(
+        "--name", type=text, help=f"shown to others [as shoal rename said last, else {machine}]"
+    )
     surroundings_arguments(made)
     made.add_argument(
         "--memory",

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,10 +20,11 @@ from peer.cli.gateway_beside import beside, measured
 from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, StateUnusable
+from peer.launch.defaults import default_name
 from peer.launch.model_import import find_or_import
 from peer.launch.nearby import announced
 from peer.launch.offered_models import offer_beside, offer_of_store
-from peer.launch.renaming import ask_to_rename, renamable
+from peer.launch.renaming import ask_to_rename, naming, renamable
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
@@ -56,10 +57,10 @@ HALF_BLOCKS = "\u2580\u2584\u2588"  # of a compact QR code
 CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
 
 
-def peer_options(args: argparse.Namespace) -> PeerOptions:
+def peer_options(args: argparse.Namespace, name: str) -> PeerOptions:
     """The peer's part of the arguments."""
     return PeerOptions(
-        args.name,
+        name,
         args.memory,
         args.threads,
         args.provider,
@@ -177,8 +178,9 @@ async def _serve(
             key, promise = kept.key, with_kept(promise, file, kept)
             promise = replace(promise, owners=(owner_beside(args.state, key.id),))
             own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
+        called = naming(args.name, default_name(), own)
         with ctrl.cancelling():
-            options = replace(peer_options(args), disturbance=_disturbance(args.inject))
+            options = replace(peer_options(args, called.name), disturbance=_disturbance(args.inject))
             foresight, writer = Foresight(), None
             if args.keep and args.history:
                 history = open_history(args.state / NAME, say, foresight)
@@ -195,13 +197,13 @@ async def _serve(
         show_link(mesh, qr=not args.no_qr)
         if args.nearby:
             model = mesh.view.state.model
-            announcing = announced(mesh.link.url(), args.name, model.name if model is not None else "")
+            announcing = announced(mesh.link.url(), called.name, model.name if model is not None else "")
             code = await stack.enter_async_context(announcing)
             say(f"announced to this network: shoal join --nearby there, with the code {code}")
         if promise.meet is None and promise.server.web_app is None:
             say(no_app())
         follow(mesh, say)
-        await stack.enter_async_context(renamed_by_command(args, mesh))
+        await stack.enter_async_context(renamable(args.state, mesh.log.mesh, called, mesh.rename))
         await stack.enter_async_context(beside(args, mesh, say))
         await stack.enter_async_context(measured(args, mesh, say))
         await either(ctrl.asked, mesh.ended)
@@ -266,8 +268,8 @@ async def rename(args: argparse.Namespace) -> int:
     """
     if fault := name_fault(args.new):
         raise BadCommand(fault)
-    before = await ask_to_rename(args.state, parse_link(args.link).mesh, args.new, args.called_now)
-    out.print(f"{before} is called {args.new} from now on", markup=False)
+    done = await ask_to_rename(args.state, parse_link(args.link).mesh, args.new, args.called_now)
+    out.print(f"{done.before} is called {args.new} from now on, {done.lasts}", markup=False)
     return 0
 
 
@@ -279,14 +281,15 @@ async def run_join(args: argparse.Namespace) -> int:
         ctrl = stack.enter_context(interrupts())
         report = stack.enter_context(reporting(quiet=args.quiet))
         kept = stack.enter_context(kept_identity(args.state, invite.mesh))
-        options = replace(peer_options(args), disturbance=_disturbance(args.inject))
+        naming_it = naming(args.name, default_name(), kept)
+        options = replace(peer_options(args, naming_it.name), disturbance=_disturbance(args.inject))
         joining = join(args.link, options, Store(args.store), compute=True, report=report, kept=kept)
         with ctrl.cancelling():
             mesh = await stack.enter_async_context(joining)
-        called = names(mesh.view.state.members).get(mesh.me, args.name)
+        called = names(mesh.view.state.members).get(mesh.me, naming_it.name)
         tell(f"joined as {called}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
-        await stack.enter_async_context(renamed_by_command(args, mesh))
+        await stack.enter_async_context(renamable(args.state, mesh.log.mesh, naming_it, mesh.rename))
         await stack.enter_async_context(beside(args, mesh, tell))
         await stack.enter_async_context(measured(args, mesh, tell))
         await either(ctrl.asked, mesh.ended)
@@ -299,11 +302,6 @@ def _disturbance(file: Path | None) -> Disturbance | None:
     from peer.validation.world.injection import read_injection
 
     return read_injection(file)
-
-
-def renamed_by_command(args: argparse.Namespace, mesh: MeshMember) -> AbstractAsyncContextManager[None]:
-    """While the block runs, `shoal rename` finds this process. Raises StateUnusable."""
-    return renamable(args.state, mesh.log.mesh, args.name, mesh.rename)
 
 
 def ending(mesh: MeshMember, asked: asyncio.Event, tell: Callable[[str], None]) -> int:

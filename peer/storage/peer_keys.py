@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from peer.errors import DamagedStore, StateUnusable
+from peer.state.display_names import name_fault
 from planner.model.durable_files import free_name, open_locked, rename_durably
 from signaling.errors import IdentityError, InviteError, MessageError
 from signaling.generated.messages import GRANT
@@ -56,6 +57,26 @@ class KeptIdentity:
         return (
             own.with_name(f"{own.name}-{model_id[:MODEL_DIGITS]}.transactions") if own is not None else None
         )
+
+    @property
+    def name(self) -> str:
+        """What it was renamed to; empty where it was not, or nobody keeps it. Raises StateUnusable."""
+        text = _read_text(self._name_path) if self.beside is not None else None
+        name = (text or b"").decode("utf-8", "replace")
+        if name and (fault := name_fault(name)):
+            log.error("%s holds no name and is passed over: %s", self._name_path, fault)
+            return ""
+        return name
+
+    def keep_name(self, name: str) -> None:
+        """Has later starts take that name; an empty one: none. Raises StateUnusable."""
+        write_private(self._name_path, name)
+
+    @property
+    def _name_path(self) -> Path:
+        if self.beside is None:
+            raise ValueError("a peer that is kept expected")
+        return self.beside.with_name(f"{self.beside.name}.name")
 
     def membership(self, invite_key: bytes) -> Grant | None:
         """What lets this key come back with that invite; None before the founder signed it."""
