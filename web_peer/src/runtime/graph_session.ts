@@ -11,6 +11,7 @@ import { giveBack } from '../model/release_arrays';
 import type { Composed } from '../planner/compose';
 import { ELEMENT_TYPES } from '../planner/compose';
 import type { Value } from '../planner/graph_manifest';
+import { withBodyWeights } from './body_weights';
 import { type Bound, WasmModule } from './wasm_module';
 
 /** A composed model and the blobs of its weights by hash, which are given up; `fused` as in the manifest. */
@@ -41,7 +42,8 @@ export class GraphSession {
       module.mount(location, { byteLength: bytes.length, subarray: (a, b) => bytes.subarray(a, b) });
     }
     try {
-      return new GraphSession(module, await module.session(composed.model, fused), composed);
+      const model = withBodyWeights(composed.model, blobs);
+      return new GraphSession(module, await module.session(model, fused), composed);
     } finally {
       module.unmountAll();
       for (const bytes of blobs.values()) giveBack(bytes); // onnxruntime has its own now
