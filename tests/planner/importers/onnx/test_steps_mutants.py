@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,8 @@ from tests.seeds import seeds
 
 MUTANTS = 500
 BOUND = Budget(cpu_s=10.0, memory_bytes=MEMORY_BYTES)
+MOST_BYTES = 10**9  # that any of them may occupy, what is loaded included
+MANIFESTS = Budget(cpu_s=120.0, memory_bytes=MEMORY_BYTES)
 NUMBERS = (0, -1, 1, 2, 1 << 20, 1 << 31, 1 << 40, (1 << 63) - 1)
 
 
@@ -87,14 +90,22 @@ def meaning_changed(rng: random.Random, content: bytes) -> bytes:
 
 
 def tried(_: None, source: Path, folder: Path) -> int:
-    """All steps of an import, in the process of a job."""
-    steps = entry.begun(None, SourceGraph(source, "theirs"), folder)
-    steps.read()
-    done, total = 0, steps.cut()
-    while done < total:
-        done, total, _said = steps.prove()
-    decode_graph_manifest(steps.finish())
-    return total
+    """All steps of an import, in the process of a job. The file `peak` says what that occupied at most."""
+    try:
+        steps = entry.begun(None, SourceGraph(source, "theirs"), folder)
+        steps.read()
+        done, total = 0, steps.cut()
+        while done < total:
+            done, total, _said = steps.prove()
+        decode_graph_manifest(steps.finish())
+        return total
+    finally:
+        (folder / "peak").write_text(str(occupied_bytes()))
+
+
+def occupied_bytes() -> int:
+    """The most that this process has occupied so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 @pytest.mark.series
@@ -103,6 +114,7 @@ async def test_changed_files_are_refused_by_name_or_proven(tmp_path: Path) -> No
     jobs = Jobs(entry.load, budget=BOUND, quick_cpu_s=BOUND.cpu_s)
     found: Counter[str] = Counter()
     told: dict[int, str] = {}
+    peaks: list[int] = []
     try:
         for seed in range(seeds(MUTANTS)):
             rng = random.Random(seed)
@@ -119,10 +131,14 @@ async def test_changed_files_are_refused_by_name_or_proven(tmp_path: Path) -> No
                 found[type(error).__name__] += 1
             except Exception as error:  # a process that ended by itself is told as one of too much memory
                 pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
+            if (folder / "peak").exists():  # else its processor time was spent, and the kernel ended it
+                peaks.append(int((folder / "peak").read_text()))
     finally:
         await jobs.close()
     assert not {seed: line for seed, line in told.items() if "\n" in line or len(line) > 900}
-    print(found)
+    print(found, f"at most {max(peaks) / 1e6:.0f} MB")
+    assert len(peaks) >= seeds(MUTANTS) - found["JobTooLong"]
+    assert max(peaks) < MOST_BYTES
     assert found["imported"] > 0
     assert found["CorruptModel"] > 0
     assert found["UnknownArchitecture"] > 0
@@ -150,23 +166,22 @@ def manifest_changed(rng: random.Random, content: bytes) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("name", ["shared", "choice", "recurrent"])
-def test_changed_manifests_and_graphs_are_refused_by_name(tmp_path: Path, name: str) -> None:
-    found = imported(tmp_path / "import", MADE[name]())
+def tried_manifests(_: None, folder: Path, name: str) -> tuple[Counter[str], list[str], int]:
+    """Outcomes, what was told, and bytes occupied at most: 150 manifests of a model, and 150 graphs of a unit."""
+    found = imported(folder / "import", MADE[name]())
     content = encode_graph_manifest(found.manifest)
     outcomes: Counter[str] = Counter()
     told: list[str] = []
     for seed in range(150):
         rng = random.Random(seed)
-        store = found.store
         try:
             manifest = decode_graph_manifest(manifest_changed(rng, content))
-            compose(manifest, store, 0, len(manifest.units))
+            compose(manifest, found.store, 0, len(manifest.units))
             outcomes["composed"] += 1
         except (CorruptStore, NotInStore) as error:
             told.append(str(error))
             outcomes[type(error).__name__] += 1
-    graphs = Store(tmp_path / "graphs")
+    graphs = Store(folder / "graphs")
     for seed in range(150):
         rng = random.Random(seed)
         (unit,) = found.manifest.units[-1:]
@@ -179,5 +194,17 @@ def test_changed_manifests_and_graphs_are_refused_by_name(tmp_path: Path, name: 
         except CorruptStore as error:
             told.append(str(error))
             outcomes["graph refused"] += 1
+    return outcomes, told, occupied_bytes()
+
+
+@pytest.mark.parametrize("name", ["shared", "choice", "recurrent"])
+async def test_changed_manifests_and_graphs_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    jobs = Jobs(entry.load, budget=MANIFESTS, quick_cpu_s=MANIFESTS.cpu_s)
+    try:
+        outcomes, told, peak = await jobs.run(tried_manifests, tmp_path, name)
+    finally:
+        await jobs.close()
+    print(outcomes, f"at most {peak / 1e6:.0f} MB")
+    assert peak < MOST_BYTES
     assert not [line for line in told if "\n" in line]
     assert min(outcomes[each] for each in ("composed", "CorruptStore", "graph refused")) >= 5, outcomes
