@@ -19,32 +19,22 @@ from peer.state.generated.commands import (
     Member,
     ModelOffer,
     ModelPlaced,
-    Profile,
     Protection,
     RunStage,
 )
 from peer.state.mesh_state import AWAY, MICRO, MeshState, planner_link, planner_profile
 from peer.state.offers import Offers
 from peer.state.version_negotiation import OFFERS
-from planner.cost.graph_cost import MAX_STANDBYS, Engine, GraphPeer, GraphPlan, GraphRequest, GraphStage
+from planner.cost.graph_cost import MAX_STANDBYS, GraphPeer, GraphPlan, GraphRequest, GraphStage
 from planner.cost.graph_evaluator import Board
+from planner.cost.graph_peers import graph_peer
 from planner.errors import RequestError
 from planner.solvers.graph_placement import place
 from planner.types import GraphWork, Infeasible, Link, Objective
 
-UNTIMED_FLOPS_PER_S: Final = 1e9  # of a member that measured nothing of the kind: a slow processor
-ELSEWHERE: Final = "webgpu"  # a provider that computes no offered model: its tab does that on WebAssembly
-IN_TABS: Final = ("wasm", "webgpu")  # providers that only tabs have
-_INTEGERS: Final = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
-TAB_ENGINE: Final = (
-    Engine(  # of the pages of this version: onnxruntime-web 1.30, and the values that tabs hand over
-        newest_opset=26, types=("float32", "float64", "float16", *_INTEGERS, "bool", "string")
-    )
-)
 HANDLING_S_PER_BYTE: Final = (
     1 / 32e6
 )  # of libdatachannel, which keeps a core busy at 32 to 35 MB/s; aiortc is slower
-_TIMED: Final = ("attn", "ffn", "head")  # kinds of units by which speed is known, the most telling one first
 
 Works = Mapping[str, GraphWork | str]  # by model: one run of it, or why that is not known
 
@@ -92,11 +82,8 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
     for peer, member in sorted(state.members.items()):
         if not _may_run(member, speaks) or member.profile is None:
             continue
-        profile = planner_profile(member)
-        left = profile.memory_bytes - profile.overhead_bytes - own.get(peer, 0)
-        speed = flops_per_s(member.profile, flops)
-        engine = TAB_ENGINE if member.profile.provider in IN_TABS else Engine()
-        peers.append(GraphPeer(peer, max(0, left), speed, profile.step_s, profile.facts, engine))
+        provider, taken = member.profile.provider, own.get(peer, 0)
+        peers.append(graph_peer(planner_profile(member), provider, flops, taken))
         if member.status == "draining":
             draining.add(peer)
     here = {peer.peer for peer in peers}
@@ -113,17 +100,6 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
 def _sustained(link: Link) -> Link:
     """What a link carries of a stream: a burst as short as that of a probe may be faster than its peers can go on."""
     return replace(link, bytes_per_s=min(link.bytes_per_s, 1 / HANDLING_S_PER_BYTE))
-
-
-def flops_per_s(profile: Profile, flops: Mapping[str, int]) -> float:
-    """How fast a member is, by what it measured of the mesh's own model with a prompt on what computes offered ones."""
-    if profile.provider == ELSEWHERE:
-        return UNTIMED_FLOPS_PER_S
-    for kind in _TIMED:
-        work, took_ns = flops.get(kind, 0), profile.prefill_ns.get(kind, 0)
-        if work and took_ns:
-            return work / took_ns * 1e9
-    return UNTIMED_FLOPS_PER_S
 
 
 def _may_run(member: Member, speaks: Callable[[str], int]) -> bool:
@@ -232,22 +208,7 @@ def _placed(
     work = works[wanted.offers[name].model]
     if isinstance(work, str):
         return Infeasible(work)
-    taken: dict[str, int] = {}
-    for stage in (stage for stages in others for stage in stages):
-        for peer in (stage.primary, *stage.standbys):
-            taken[peer] = taken.get(peer, 0) + stage.bytes
-    request = GraphRequest(
-        work,
-        tuple(
-            replace(peer, free_bytes=max(0, peer.free_bytes - taken.get(peer.peer, 0)))
-            for peer in wanted.peers
-        ),
-        wanted.links,
-        objective=wanted.objective,
-        standbys=wanted.standbys,
-        handling_s_per_byte=HANDLING_S_PER_BYTE,
-        keep=_keep(work, kept),
-    )
+    request = request_for(wanted, work, others, kept)
     try:
         found = place(request)
     except RequestError as error:
@@ -263,6 +224,31 @@ def _placed(
             RunStage(s.first, s.stop, s.peer, s.standbys, min(board.stage_bytes(s.first, s.stop), MAX_INT))
             for s in found.stages
         ),
+    )
+
+
+def request_for(
+    wanted: Wanted,
+    work: GraphWork,
+    others: Iterable[tuple[RunStage, ...]],
+    kept: tuple[RunStage, ...] = (),
+) -> GraphRequest:
+    """What the planner is asked for a model; `others` have memory already, `kept` is where it runs."""
+    taken: dict[str, int] = {}
+    for stage in (stage for stages in others for stage in stages):
+        for peer in (stage.primary, *stage.standbys):
+            taken[peer] = taken.get(peer, 0) + stage.bytes
+    peers = (
+        replace(peer, free_bytes=max(0, peer.free_bytes - taken.get(peer.peer, 0))) for peer in wanted.peers
+    )
+    return GraphRequest(
+        work,
+        tuple(peers),
+        wanted.links,
+        objective=wanted.objective,
+        standbys=wanted.standbys,
+        handling_s_per_byte=HANDLING_S_PER_BYTE,
+        keep=_keep(work, kept),
     )
 
 

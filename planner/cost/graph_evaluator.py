@@ -155,8 +155,29 @@ class Played:
         return max(max(self.peers_ps), max(self.links_ps.values(), default=0))
 
 
-def play(board: Board, places: Sequence[Place]) -> Played:
-    """Plays one run. `places` cover all units in order."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """That an edge went over a link in a run: when it was made, was sent from and until, and was there. Picoseconds."""
+
+    edge: int
+    way: Way
+    made_ps: int
+    begins_ps: int
+    sent_ps: int
+    there_ps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """That the stage at a place of the placement was computed. Picoseconds."""
+
+    stage: int
+    begins_ps: int
+    ends_ps: int
+
+
+def play(board: Board, places: Sequence[Place], events: list[Sent | Computed] | None = None) -> Played:
+    """Plays one run. `places` cover all units in order. `events` gets what happens, causes before what they cause."""
     origin, ways, edges = board.origin, board.ways, board.edges
     stage_of: list[int] = []
     for at, (first, stop, _) in enumerate(places):
@@ -177,6 +198,8 @@ def play(board: Board, places: Sequence[Place]) -> Played:
         sent = gone[way] = (before if before > made else made) + busy
         linked[way] = linked.get(way, 0) + busy
         board.handle(found.peers_ps, way, number)
+        if events is not None:
+            events.append(Sent(number, way, made, sent - busy, sent, sent + times[0]))
         return sent + times[0]
 
     takers: list[Iterable[int]] = []
@@ -213,6 +236,8 @@ def play(board: Board, places: Sequence[Place]) -> Played:
         end = free[peer] = start + busy
         peers_ps[peer] += busy
         found.spans[at] = (start, end)
+        if events is not None:
+            events.append(Computed(at, start, end))
         if end > latency:
             latency = end
         for makes in board.makes[first:stop]:

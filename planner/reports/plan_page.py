@@ -32,9 +32,10 @@ def plan_page(
     answer: Plan | Infeasible,
     title: str = "Where the model runs",
     running: Sequence[str] = (),
+    beside: str = "",
 ) -> str:
-    """A page of HTML. `running`: lines about another plan that a mesh computes by meanwhile. Raises RequestError when
-    the plan is not one for this request.
+    """A page of HTML. `running`: lines about another plan that a mesh computes by meanwhile; `beside`: sections of
+    planner.reports.graph_charts about other models. Raises RequestError when the plan is not one for this request.
     """
     shown = (
         _refused(request, answer, title)
@@ -42,7 +43,7 @@ def plan_page(
         else _planned(request, answer, title)
     )
     other = section("Running now", "The mesh computes by this plan, not by the one above.", listed(running))
-    return page(title, shown + (other if running else "") + _FOOT)
+    return page(title, shown + (other if running else "") + beside + _FOOT)
 
 
 def _planned(request: PlanRequest, found: Plan, title: str) -> str:

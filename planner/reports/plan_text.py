@@ -60,7 +60,7 @@ def _plan_lines(request: PlanRequest, plan: Plan) -> tuple[str, ...]:
         f"{request.sessions} session{'s' * (request.sessions != 1)} of {request.context} tokens: "
         f"{plan.tokens_per_s:.1f} tokens/s in total; slowest part {ms(plan.bottleneck_s)} a token",
     )
-    return (*_table(rows), *hops, *figures, *_surroundings(request), *plan.why)
+    return (*table(rows), *hops, *figures, *_surroundings(request), *plan.why)
 
 
 def _surroundings(request: PlanRequest) -> tuple[str, ...]:
@@ -83,7 +83,8 @@ def _rate(seconds: float) -> str:
     return f"{1 / seconds:.1f}" if seconds else "unlimited"
 
 
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def table(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Rows of cells as lines, with columns as wide as their widest cell."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows

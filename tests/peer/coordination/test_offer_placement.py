@@ -7,8 +7,6 @@ from dataclasses import replace
 import pytest
 
 from peer.coordination.offer_placement import (
-    UNTIMED_FLOPS_PER_S,
-    flops_per_s,
     placed,
     promoted,
     settle,
@@ -46,7 +44,6 @@ from tests.peer.coordination.offered_models import (
     member,
     mesh,
     offered,
-    profile,
     settled,
     shown,
     stages_of,
@@ -119,24 +116,6 @@ def test_nothing_is_placed_before_the_mesh_s_own_model_has_a_plan() -> None:
     assert wanted_in(state, lambda _: 5, FLOPS) is None
     assert wanted_in(replace(state, refused="5 MiB are missing"), lambda _: 5, FLOPS) is not None
     assert wanted_in(mesh(a=50), lambda _: 5, FLOPS) is None, "nothing is offered"
-
-
-@pytest.mark.parametrize(
-    ("times", "speed"),
-    [
-        ({"attn": 2000, "ffn": 1}, 1e9),
-        ({"attn": 0, "ffn": 3000}, 2e9),
-        ({"head": 1000}, 9e9),
-        ({"embed": 5}, UNTIMED_FLOPS_PER_S),
-    ],
-)
-def test_speed_is_what_was_measured_of_a_prompt(times: dict[str, int], speed: float) -> None:
-    measured = replace(profile(1), prefill_ns=times)
-    assert flops_per_s(measured, FLOPS) == pytest.approx(speed)
-    assert flops_per_s(replace(measured, provider="wasm"), FLOPS) == pytest.approx(speed)
-    assert flops_per_s(replace(measured, provider="webgpu"), FLOPS) == UNTIMED_FLOPS_PER_S, (
-        "not what was measured"
-    )
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,8 @@ from planner.cost.graph_cost import GraphRequest, GraphStage
 from planner.cost.graph_evaluator import Board
 from planner.errors import RequestError
 from tests.planner.cost.graph_player import finished_ps
-from tests.planner.graph_works import chain, links, peer, random_request, towers
-
-# 1 KB at 1 MB/s and half a round trip of 2 ms: 2 ms from peer to peer
-ALONE = (GraphStage(0, 7, "a"),)
-BESIDE = (GraphStage(0, 3, "a"), GraphStage(3, 6, "b"), GraphStage(6, 7, "a"))
-
-
-def two_towers(origin: str | None = None) -> GraphRequest:
-    return GraphRequest(towers(), (peer("a"), peer("b")), links(["a", "b", "o"]), origin)
+from tests.planner.cost.tower_stages import ALONE, BESIDE, random_stages, two_towers
+from tests.planner.graph_works import chain, links, peer, random_request
 
 
 @pytest.mark.parametrize(
@@ -93,15 +86,6 @@ def test_what_cannot_run_is_refused(change: dict[str, object], refusal: str) -> 
     request = replace(two_towers(), **change)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match=refusal):
         graph_evaluator.evaluate(request, ALONE)
-
-
-def random_stages(request: GraphRequest, draw: random.Random) -> tuple[GraphStage, ...]:
-    units, names = len(request.work.units), [peer.peer for peer in request.peers]
-    borders = sorted(draw.sample(range(1, units), draw.randint(0, units - 1)))
-    return tuple(
-        GraphStage(first, stop, draw.choice(names))
-        for first, stop in zip([0, *borders], [*borders, units], strict=True)
-    )
 
 
 @pytest.mark.parametrize("seed", range(60))

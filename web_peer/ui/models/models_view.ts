@@ -135,7 +135,7 @@ function hopMs(links: readonly LinkFacts[], src: string, dst: string, bytes: num
   return link.rttUs / 2000 + link.overheadUs / 1000 + (1000 * bytes) / Math.max(1, link.bytesPerS);
 }
 
-/** As peer/coordination/offer_placement.py takes it: by what it measured of the mesh's own model with a prompt. */
+/** As planner/cost/graph_peers.py takes it: by what it measured of the mesh's own model with a prompt. */
 function speedOf({ members }: MeshState, peer: string, flops: ReadonlyMap<string, number>): number {
   const profile = members.get(peer)?.profile ?? null;
   if (profile === null || profile.provider === ELSEWHERE) return UNTIMED_FLOPS_PER_S;
