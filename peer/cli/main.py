@@ -229,7 +229,7 @@ def run(args: argparse.Namespace) -> int:
 
             return asyncio.run(status(args))
         case "wish":
-            from peer.cli.plan_goal import wish
+            from peer.cli.plan.plan_goal import wish
 
             return asyncio.run(wish(args))
         case "role":
@@ -435,6 +435,13 @@ def parser() -> argparse.ArgumentParser:
     _state(opened)
     plan = command("plan", "explain a plan")
     plan.add_argument("what", metavar="LINK|FILE", help="an invite link, or a JSON file with a plan request")
+    plan.add_argument(
+        "--model",
+        type=text,
+        metavar="MODEL",
+        help="draw who runs what of this model alone: one that the mesh offers, or an .onnx file or an id of the "
+        "store, as it would be placed in the mesh, or on the peers of FILE",
+    )
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--html", type=Path, metavar="FILE", help="draw the plan as a page, too")
     wish_arguments(plan)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from peer.cli.chat import asker
-from peer.cli.plan_goal import KNOWN_S
+from peer.cli.plan.plan_goal import KNOWN_S
 from peer.errors import BadCommand, CannotServe
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember

@@ -20,6 +20,7 @@ from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.chat import asker
 from peer.cli.fairness_view import lines_of, snapshot_of
 from peer.cli.offers import offer_line, offers_shown
+from peer.cli.plan.plan_models import ModelPlan, draw, of_mesh, plan_model, request_of_file, sections
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
@@ -34,15 +35,14 @@ from peer.state.readiness import why_not_ready
 from planner.adapt.serving_plan import choose, default_wish
 from planner.cost.objectives import Component, Wish
 from planner.cost.wording import AGAIN, TIMES, units_text
-from planner.errors import RequestError
 from planner.model.arithmetic_class import shown as shown_class
 from planner.model.manifest import Manifest
+from planner.model.store import Store
 from planner.reports.plan_text import explain
-from planner.service.request_codec import decode_wished, encode_answer
+from planner.service.request_codec import encode_answer
 from planner.types import Infeasible, Plan, PlanRequest
 
 REFRESH_S = 1.0
-SAMPLE = "a sample is examples/cluster.json in the source"
 NAME_CHARS = 18  # of a name in the table, which fits 80 columns
 
 
@@ -408,12 +408,15 @@ class Described:
     wish: Wish | None
     called: Mapping[str, str] = field(default_factory=dict)  # names of peers, by id
     mesh: MeshState | None = None  # None: of a file, where nothing runs
+    models: tuple[ModelPlan, ...] = ()  # that the mesh offers beside its own
 
 
 async def run_plan(args: argparse.Namespace) -> int:
-    """Explains the plans of a mesh (LINK): the one that runs, and the one that would be made now. Of a cluster that a
-    JSON file describes there is only the latter.
+    """Explains the plans of a mesh (LINK): the one that runs, the one that would be made now, and those of the models
+    that it offers. Of a cluster that a JSON file describes there is only the second. `--model`: one other model alone.
     """
+    if args.model is not None:
+        return await plan_model(args)
     of = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
     wish = _wish(args, of)
     answer = await asyncio.to_thread(choose, of.request, wish)
@@ -421,16 +424,21 @@ async def run_plan(args: argparse.Namespace) -> int:
     running = running_lines(of.mesh) if of.mesh is not None else []
     if args.html is not None:
         title = "The plan that would be made now" if of.mesh is not None else "Where the model runs"
-        await asyncio.to_thread(_draw, args.html, request, named_answer, title, running)
+        beside = await asyncio.to_thread(sections, of.models)
+        await asyncio.to_thread(_draw, args.html, request, named_answer, title, running, beside)
     if args.json:
         planned = json.loads(encode_answer(answer))
-        shown = {"running": _plan_dict(of.mesh), "would_be": planned} if of.mesh is not None else planned
+        shown = planned
+        if of.mesh is not None:
+            models = [model.fields for model in of.models]
+            shown = {"running": _plan_dict(of.mesh), "would_be": planned, "models": models}
         out.print(json.dumps(shown), markup=False)
     else:
         by = default_wish(request) if wish is None else wish
         goal = f"strategy {by.strategy}, for {by.goal}"
         heading = [*running, "", f"would be, if it were made now: {goal}"] if running else [goal]
-        for line in (*heading, *explain(request, named_answer)):
+        others = [line for model in of.models for line in ("", *model.lines)]
+        for line in (*heading, *explain(request, named_answer), *others):
             out.print(line, markup=False)
     if args.html is not None:
         say(f"drawn in {args.html}: open it in a browser")
@@ -473,26 +481,20 @@ def _wish(args: argparse.Namespace, of: Described) -> Wish | None:
 
 
 def _draw(
-    file: Path, request: PlanRequest, answer: Plan | Infeasible, title: str, running: Sequence[str]
+    file: Path,
+    request: PlanRequest,
+    answer: Plan | Infeasible,
+    title: str,
+    running: Sequence[str],
+    beside: str,
 ) -> None:
     from planner.reports.plan_page import plan_page
 
-    try:
-        file.write_text(plan_page(request, answer, title, running), encoding="utf-8")
-    except OSError as error:
-        raise BadCommand(f"{file}: expected a file that can be written: {error.strerror}") from None
+    draw(file, plan_page(request, answer, title, running, beside))
 
 
 def _of_file(name: str) -> Described:
-    try:
-        return Described(*decode_wished(Path(name).read_bytes()))
-    except OSError as error:
-        raise BadCommand(
-            f"{name!r:.200} is neither an invite link (in quotes) nor a file with a plan request: {error.strerror}; "
-            f"{SAMPLE}"
-        ) from None
-    except RequestError as error:
-        raise BadCommand(f"{name}: expected a plan request in JSON: {error}; {SAMPLE}") from None
+    return Described(*request_of_file(name))
 
 
 async def _of_mesh(args: argparse.Namespace) -> Described:
@@ -501,8 +503,10 @@ async def _of_mesh(args: argparse.Namespace) -> Described:
         async with asker(args, ctrl) as mesh:
             assert mesh.manifest is not None
             state = mesh.view.state
+            with ctrl.cancelling():
+                models = await of_mesh(mesh, None, Store(args.store))
             return Described(
-                request_of(state, mesh.manifest), planner_wish(state), names(state.members), state
+                request_of(state, mesh.manifest), planner_wish(state), names(state.members), state, models
             )
 
 

@@ -7,7 +7,7 @@ from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import ModelOffered
 from peer.state.member_commands import check_command
 from peer.state.mesh_state import refusal
-from planner.model.graph_manifest import decode_graph_manifest
+from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.store import Store
 
 
@@ -15,10 +15,16 @@ def offer_of_store(store: Store, name: str, called: str | None = None) -> ModelO
     """The offer of a model, imported where the store does not have it, under its own name where it is not `called`
     otherwise. Raises ModelError, and BadCommand for a name that no offer may have.
     """
+    model, manifest = graph_of_store(store, name)
+    return offer_of(model, called or manifest.name)
+
+
+def graph_of_store(store: Store, name: str) -> tuple[str, GraphManifest]:
+    """The id and the manifest of a model, imported where the store does not have it. Raises ModelError, StoreError."""
     from peer.launch.model_import import find_or_import_graph  # importers, which status need not wait for
 
     model = find_or_import_graph(store, name)
-    return offer_of(model, called or decode_graph_manifest(store.manifest_bytes(model)).name)
+    return model, decode_graph_manifest(store.manifest_bytes(model))
 
 
 async def offer_beside(mesh: MeshMember, wanted: ModelOffered) -> None:

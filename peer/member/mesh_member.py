@@ -47,6 +47,7 @@ from peer.storage.journal import Journal
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import LEAVING, LEFT, STATUS
 from peer.wire.json_codec import Body
+from planner.model.graph_manifest import GraphManifest
 from planner.model.manifest import Manifest
 from planner.model.store import BlobRef
 from signaling.errors import SignalingError
@@ -138,6 +139,12 @@ class MeshMember:
         if self._fetcher is None:
             raise NoPlan("this peer is not in its mesh yet")
         return await open_run(self.links, self.view, self.parts.flow, self._fetcher, name)
+
+    async def graph_manifest(self, model: str) -> GraphManifest:
+        """The manifest of a model that the mesh offers, remembered. Raises NoPlan, CannotServe or CorruptStore."""
+        if self._fetcher is None:
+            raise NoPlan("this peer is not in its mesh yet")
+        return await self.parts.flow.manifest(model, self._fetcher)
 
     def talking(
         self, changed: Callable[[], None] = lambda: None, refused: Callable[[str], None] = lambda _: None

@@ -133,9 +133,27 @@ RULES: Final = (
     ),
     Idle(
         ("plan",),
-        ("--state", "--store", "--transport", "--bind", "--relay-only", "--name"),
+        ("--state", "--transport", "--bind", "--relay-only", "--name"),
         lambda args: "#" not in args.what,
         "is about joining the mesh of a link, and a file needs no mesh",
+    ),
+    Idle(
+        ("plan",),
+        ("--store",),
+        lambda args: "#" not in args.what and args.model is None,
+        "is about models of the mesh of a link, or of --model: a file with peers alone has none",
+    ),
+    Idle(
+        ("plan",),
+        ("--strategy", "--component"),
+        lambda args: args.model is not None,
+        "is about the mesh's own model: leave it out with --model",
+    ),
+    Idle(
+        ("plan",),
+        ("--goal",),
+        lambda args: args.model is not None and "#" in args.what,
+        "is that of the mesh: leave it out with --model",
     ),
     Idle(
         ("demo",),

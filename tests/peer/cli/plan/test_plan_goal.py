@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from peer.cli.plan_goal import changed, not_here, outcome, told
+from peer.cli.plan.plan_goal import changed, not_here, outcome, told
 from peer.cli.role import member
 from peer.errors import BadCommand
 from peer.member.peer_options import size
