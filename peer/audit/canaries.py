@@ -187,7 +187,8 @@ class Canaries:
         core = OriginSession(os.urandom(SESSION_BYTES), self._view.me)
         self._sessions.attach(core, outcomes.put_nowait)
         try:
-            effects = core.begin(time.monotonic(), route, self._asked(model.context))
+            asked = await self._asked(model.context)
+            effects = core.begin(time.monotonic(), route, asked)
             self._sessions.perform(core.session, effects)
             async with asyncio.timeout(ANSWER_S):
                 answer = await self._answered(core, outcomes)
@@ -216,9 +217,9 @@ class Canaries:
                 case Broken():
                     return None
 
-    def _asked(self, context: int) -> Ask:
-        """A question with settings as people have them."""
-        prompt = self._model.text.encode_chat([Message("user", self._question())])
+    async def _asked(self, context: int) -> Ask:
+        """A question with settings as people have them. Raises as Prompts.chat."""
+        prompt = (await self._model.prompts.chat([Message("user", self._question())], context)).tokens
         warm = self._rng.random() < 0.5
         sampling = Sampling(
             temperature=self._rng.choice((0.7, 0.8, 1.0)) if warm else 0.0,
@@ -226,7 +227,7 @@ class Canaries:
             seed=self._rng.randrange(1 << 31),
         )
         most = room_for(len(prompt), None, context)
-        return Ask(tuple(prompt), most, sampling, self._model.text.end_tokens)
+        return Ask(prompt, most, sampling, self._model.text.end_tokens)
 
     def _question(self) -> str:
         form = self._rng.choice(ASKED)

@@ -37,10 +37,11 @@ from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.conversation.conversation_client import Manner, Self, new_id
 from peer.conversation.entry_links import EntryLink
-from peer.conversation.transcripts import as_json, as_markdown, brought, from_json, transcript
+from peer.conversation.transcripts import as_json, as_markdown, brought, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
 from peer.launch.terminal import interrupts, out, say
+from peer.launch.transcript_files import read_transcript
 from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
 from peer.origin.arithmetic_changes import crossed_text
@@ -398,16 +399,17 @@ class Room:
 
     async def bring(self, path: Path) -> None:
         """A conversation out of a file. Raises BadCommand."""
-        try:
-            kept = from_json(await asyncio.to_thread(path.read_bytes))
-        except OSError as error:
-            raise BadCommand(f"{path}: expected a file that can be read: {error.strerror}") from None
+        kept = await read_transcript(path)
         conversation = self.talking.start(Manner(kept.title, kept.system, kept.sampling), self.own)
         me = self.talking.me
-        commands = brought(kept, conversation, me, new_id, lambda: os.urandom(SESSION_BYTES).hex())
+        commands = await asyncio.to_thread(brought, kept, conversation, me, new_id, _new_session)
         self.talking.bring(commands)
         self._enter(conversation)
         await self.talking.said()
+
+
+def _new_session() -> str:
+    return os.urandom(SESSION_BYTES).hex()
 
 
 def export(talk: Conversation, path: Path, chosen: dict[str, str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from peer.cli.gateway_embedder import embedder
@@ -16,9 +16,18 @@ from peer.member.mesh_member import MeshMember
 from planner.model.store import Store
 
 
+def embedder_beside(args: argparse.Namespace) -> AbstractAsyncContextManager[Embedder | None]:
+    """The embedding model of a member that is started with --api, made ready before it is in the mesh: an import takes
+    the time of heartbeats.
+    """
+    return embedder(
+        Store(args.store), args.api_embedding_model if args.api is not None else None, args.threads
+    )
+
+
 @asynccontextmanager
 async def beside(
-    args: argparse.Namespace, mesh: MeshMember, tell: Callable[[str], None]
+    args: argparse.Namespace, mesh: MeshMember, loaded: Embedder | None, tell: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """The gateway of a member that was started with --api; nothing without that."""
     if args.api is None:
@@ -27,10 +36,7 @@ async def beside(
     options = GatewayOptions(
         args.api_host, args.api, keys_of(args.api_key_file), openai_defaults=args.api_openai_defaults
     )
-    async with (
-        embedder(Store(args.store), args.api_embedding_model, args.threads) as loaded,
-        opened(mesh, options, loaded) as url,
-    ):
+    async with opened(mesh, options, loaded) as url:
         tell(f"programs may ask at {url}")
         yield
 

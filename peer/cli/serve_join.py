@@ -16,7 +16,7 @@ import segno
 
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.fairness_view import fairness_of
-from peer.cli.gateway_beside import beside, measured
+from peer.cli.gateway_beside import beside, embedder_beside, measured
 from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, StateUnusable
@@ -180,6 +180,7 @@ async def _serve(
             own = stack.enter_context(kept_identity(args.state / FOUNDERS, key.id))
         called = naming(args.name, default_name(), own)
         with ctrl.cancelling():
+            loaded = await stack.enter_async_context(embedder_beside(args))
             options = replace(peer_options(args, called.name), disturbance=_disturbance(args.inject))
             foresight, writer = Foresight(), None
             if args.keep and args.history:
@@ -204,7 +205,7 @@ async def _serve(
             say(no_app())
         follow(mesh, say)
         await stack.enter_async_context(renamable(args.state, mesh.log.mesh, called, mesh.rename))
-        await stack.enter_async_context(beside(args, mesh, say))
+        await stack.enter_async_context(beside(args, mesh, loaded, say))
         await stack.enter_async_context(measured(args, mesh, say))
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, say)
@@ -285,12 +286,13 @@ async def run_join(args: argparse.Namespace) -> int:
         options = replace(peer_options(args, naming_it.name), disturbance=_disturbance(args.inject))
         joining = join(args.link, options, Store(args.store), compute=True, report=report, kept=kept)
         with ctrl.cancelling():
+            loaded = await stack.enter_async_context(embedder_beside(args))
             mesh = await stack.enter_async_context(joining)
         called = names(mesh.view.state.members).get(mesh.me, naming_it.name)
         tell(f"joined as {called}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
         follow(mesh, tell)
         await stack.enter_async_context(renamable(args.state, mesh.log.mesh, naming_it, mesh.rename))
-        await stack.enter_async_context(beside(args, mesh, tell))
+        await stack.enter_async_context(beside(args, mesh, loaded, tell))
         await stack.enter_async_context(measured(args, mesh, tell))
         await either(ctrl.asked, mesh.ended)
         return ending(mesh, ctrl.asked, tell)

@@ -104,7 +104,7 @@ def as_json(kept: Transcript) -> str:
 def from_json(data: bytes) -> Transcript:
     """What `as_json` wrote. Raises BadCommand, which says what is wrong with the file."""
     if len(data) > MAX_FILE_BYTES:
-        raise BadCommand(f"expected a conversation of at most {MAX_FILE_BYTES} bytes, got {len(data)}")
+        raise BadCommand(f"expected a conversation of at most {MAX_FILE_BYTES} bytes, got more")
     try:
         whole = json.loads(data)
     except (ValueError, RecursionError):
@@ -177,8 +177,7 @@ def brought(
         ids[each.key] = new_id()
         answer = each.form == "answer"
         text = f"{each.by}: {each.text}" if several and each.by and not answer else each.text
-        while len(text.encode()) > MAX_MESSAGE_BYTES:
-            text = text[:-1]
+        text = text.encode()[:MAX_MESSAGE_BYTES].decode(errors="ignore")
         session = new_session() if answer else ""
         added = MessageAdded(
             conversation,

@@ -176,7 +176,7 @@ const view: View = {
     chooseEntry: (byInvite) => (talk.value = { ...talk.value, byInvite }),
     callMe: (name) => (mine.value = { ...mine.value, name }),
     exported: () => '',
-    imported: () => undefined,
+    importFile: () => undefined,
     pause: () => (mine.value = { ...mine.value, lending: { kind: 'paused', why: '' } }),
     resume: () => (mine.value = { ...mine.value, lending: { kind: 'lending' } }),
     leave: () => (phase.value = SCENES['left']?.phase ?? phase.value),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
-from peer.audit.canaries import Due, Times, computing, route_over
+from peer.audit.canaries import Canaries, Due, Times, computing, route_over
+from peer.model.chat_template import Message
+from peer.model.prompts import Prompt
 from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
 
@@ -85,3 +88,24 @@ def test_a_standby_is_tried_where_it_stands_by() -> None:
         route = route_over(cast(MeshState, made), cast(PlanRecord, made.plan), place, peer)
         assert route is not None
         assert route.peers[place] == peer
+
+
+async def test_what_a_peer_is_tried_with_is_read_within_the_bounds_of_all_prompts() -> None:
+    read: list[tuple[Sequence[Message], int]] = []
+
+    class Prompts:
+        async def chat(self, messages: Sequence[Message], context: int) -> Prompt:
+            read.append((messages, context))
+            return Prompt((1, 2, 3))
+
+    class Text:
+        end_tokens = (9,)
+
+        def encode_chat(self, *_: object) -> list[int]:
+            raise AssertionError("a template could take any time here")
+
+    parts = cast(Any, SimpleNamespace(prompts=Prompts(), text=Text()))
+    none = cast(Any, None)
+    asked = await Canaries(none, none, none, parts, none, TIMES)._asked(64)
+    assert (asked.prompt, asked.end_tokens) == ((1, 2, 3), (9,))
+    assert [(len(messages), context) for messages, context in read] == [(1, 64)]

@@ -43,7 +43,7 @@ const STATUS_S = 10;
 interface Parts {
   readonly links: Pick<PeerLinks, 'dial' | 'call'>;
   readonly view: Pick<MeshView, 'me' | 'state' | 'leader'>;
-  readonly model: Pick<LocalModel, 'text'>; // its text is null while it is not known what the model reads
+  readonly model: Pick<LocalModel, 'prompts'>; // null while it is not known what the model reads
   readonly sessions: Pick<SessionHost, 'attach' | 'detach' | 'perform' | 'size'>;
 }
 
@@ -85,7 +85,7 @@ export class Canaries {
   /** Tries whoever is due, one after the other. */
   async look(): Promise<void> {
     const { view, model } = this.parts;
-    const leads = view.leader === view.me && model.text !== null;
+    const leads = view.leader === view.me && model.prompts !== null;
     for (const peer of this.due.look(nowS(), leads, computing(view.state, view.me))) {
       const { fairness, proposed } = view.state; // each try takes a while
       if (this.signal.aborted || view.leader !== view.me) return;
@@ -140,11 +140,13 @@ export class Canaries {
   private async ask(route: Route, peer: string, place: number): Promise<Verdict | null> {
     const { view, sessions } = this.parts;
     const { model } = view.state;
-    const { text } = this.parts.model;
-    if (model === null || text === null) return null;
-    const prompt = text.encodeChat([{ role: 'user', content: question(Math.random) }], dayOf(Date.now()));
+    const { prompts } = this.parts.model;
+    if (model === null || prompts === null) return null;
+    const said = [{ role: 'user', content: question(Math.random) }] as const;
+    const prompt = await prompts.chat(said, model.context, dayOf(Date.now()));
     const maxTokens = roomFor(prompt.length, null, model.context);
-    const asked = { prompt, maxTokens, sampling: sampling(Math.random), endTokens: text.endTokens };
+    const { endTokens } = prompts.text;
+    const asked = { prompt, maxTokens, sampling: sampling(Math.random), endTokens };
     const core = new OriginSession(toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))), view.me);
     const answered = this.answered(core);
     try {

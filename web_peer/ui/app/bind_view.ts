@@ -204,7 +204,7 @@ export class Bound {
           this.look();
         },
         exported: (form) => talks.exported(form),
-        imported: (text) => talks.imported(text),
+        importFile: (file) => void talks.importFile(file),
         pause: () => this.tab?.pause(),
         resume: () => this.tab?.resume(),
         leave: () => void this.leave(),

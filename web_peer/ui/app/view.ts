@@ -303,7 +303,7 @@ export interface Actions {
   chooseEntry(byInvite: boolean): void;
   callMe(name: string): void;
   exported(form: 'markdown' | 'json' | 'page'): string; // page: read-only HTML in one file
-  imported(text: string): void;
+  importFile(file: Blob): void;
   pause(): void;
   resume(): void;
   leave(): void;

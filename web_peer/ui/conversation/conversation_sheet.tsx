@@ -158,10 +158,9 @@ export function TalkSheet({ view, close }: { view: View; close: () => void }) {
             aria-label="Import a conversation from a JSON file"
             onChange={(event) => {
               const chosen = event.currentTarget.files?.[0];
-              void chosen?.text().then((text) => {
-                view.actions.imported(text);
-                close();
-              });
+              if (chosen === undefined) return;
+              view.actions.importFile(chosen);
+              close();
             }}
           />
         </div>

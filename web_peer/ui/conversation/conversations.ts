@@ -26,7 +26,8 @@ import {
   titleOf,
 } from './conversation_view';
 import type { AskChoices } from './ask_choices';
-import { asJson, asMarkdown, broughtOf } from './export';
+import { asJson, asMarkdown, type Brought, broughtOf } from './export';
+import { readFile } from './import_file';
 import { asPage } from './export_page';
 import { privateShelf } from './private_shelf';
 import { keepPins, keptPins } from './saved_choices';
@@ -333,7 +334,7 @@ export class Talks {
     const text = this.exported('json');
     this.show('');
     this.choose(audience);
-    this.imported(text);
+    this.bring(broughtOf(text));
   }
 
   setRole(person: string, role: Role): void {
@@ -359,10 +360,14 @@ export class Talks {
     return written(this.talk.value, instructions);
   }
 
+  /** The conversation of a file; what is wrong with it is told. */
+  async importFile(file: Blob): Promise<void> {
+    this.bring(await readFile(file));
+  }
+
   /** It begins for whom new conversations do, whatever is shown now. */
-  imported(text: string): void {
+  private bring(brought: Brought | string): void {
     const { rooms } = this;
-    const brought = broughtOf(text);
     if (typeof brought === 'string') this.around.tell(brought);
     else if (rooms !== null) {
       this.settled();

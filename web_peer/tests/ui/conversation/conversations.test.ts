@@ -186,7 +186,7 @@ describe('a conversation that begins', () => {
   it('is private when it is brought in from a file, unless it is for others', async () => {
     const { talks, heard } = seat();
     talks.show('c'); // one of the mesh
-    talks.imported(FILE);
+    await talks.importFile(new Blob([FILE]));
     expect(talks.talk.value).toMatchObject({ title: 'kept', readers: 'browser' });
     expect(await heard()).toEqual([]);
     talks.shareCopy('mesh');
@@ -232,7 +232,7 @@ describe('the context that a conversation uses', () => {
     [[], 0],
   ] as const)('by %j is what the model reads with the last question', async (messages, tokens) => {
     const { talks, heard } = seat();
-    talks.imported(file(...messages));
+    await talks.importFile(new Blob([file(...messages)]));
     talks.look();
     await heard();
     talks.look();
@@ -243,9 +243,9 @@ describe('the context that a conversation uses', () => {
 });
 
 describe('a conversation as a page to share', () => {
-  it('says what is shown, under the instructions that hold', () => {
+  it('says what is shown, under the instructions that hold', async () => {
     const { talks } = seat();
-    talks.imported(FILE);
+    await talks.importFile(new Blob([FILE]));
     const page = talks.exported('page');
     expect(page).toContain('<h1>kept</h1>');
     expect(page).toContain('<p class="said">a secret</p>');
