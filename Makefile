@@ -82,8 +82,8 @@ test: setup  ## every test: 20 to 45 minutes on two cores (ARGS=...: those of py
 test-quick: setup  ## a cross-section of the tests, with one real mesh and one real browser: about 4 minutes
 	@sh tests/install.sh; $(WITH_NODE) $(RUN)/python tests/lanes.py quick $(abspath $(VENV))
 
-soak: setup  ## every series of simulated runs, mutants and damaged files, of which `make test` runs a twentieth
-	@$(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
+soak: setup  ## every series of simulated runs, mutants, damaged files and models, of which `make test` runs a part
+	@sh tests/install.sh; $(WITH_NODE) $(RUN)/python tests/lanes.py soak $(abspath $(VENV))
 
 generate: setup  ## write what schema/ says into both languages and docs/protocol.md
 	@$(RUN)/python -m schema.generate

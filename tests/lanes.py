@@ -59,7 +59,10 @@ RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
         Lane("computing", 5, ("-m", "not slow", f"--ignore={LONG}", *COMPUTING)),
         Lane("vitest", 5, None, ()),
     ),
-    "soak": (Lane("series", 0, ("-m", "series", *COMPUTING), ("tests/sim", "tests/sim-consensus")),),
+    "soak": (
+        Lane("series", 0, ("-m", "series", *COMPUTING), ("tests/sim", "tests/sim-consensus")),
+        Lane("series of meshes", 0, ("-m", "series", *APART)),
+    ),
 }
 
 

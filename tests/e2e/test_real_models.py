@@ -16,7 +16,7 @@ import pytest
 from peer.api import Mesh
 from tests.e2e.command import ROOT, running
 from tests.e2e.real_mesh import Models, Start
-from tests.e2e.real_models import NAMES, offer, place, put
+from tests.e2e.real_models import IN_THE_PICTURE, NAMES, offer, place, put, read_by_the_example
 from tests.patience import WITHIN_S
 from tests.planner.importers.onnx.cut_models import run as run_whole
 from tests.planner.importers.onnx.made_up import chain
@@ -25,8 +25,9 @@ from tests.planner.tiny_models import TinyModel
 
 @pytest.mark.slow
 async def test_real_models_split_over_three_peers_are_equal_to_the_bit(
-    start: Start, models: Models, graph_file: Callable[[str], Path], minilm_folder: Path
+    start: Start, models: Models, graph_file: Callable[[str], Path], minilm_folder: Path, tmp_path: Path
 ) -> None:
+    """And their mesh reads the text in a photograph, over what the last cut gave to each peer."""
     async with start(None, 3) as peers:
         founder = peers[0]
         mesh = Mesh(founder)
@@ -39,6 +40,14 @@ async def test_real_models_split_over_three_peers_are_equal_to_the_bit(
                 await place(founder, real, cuts, next(orders, None) or [peer.me for peer in peers])
                 given = real.inputs(seed)
                 assert_same(await mesh.run(name, given), whole.run(given))
+        assert founder.link is not None
+        link, reader = founder.link.url(), tmp_path / "reader"
+
+        def read() -> list[str]:
+            with Mesh.join_blocking(link, store=reader) as asker:
+                return read_by_the_example(asker.run, graph_file)
+
+        assert await asyncio.to_thread(read) == list(IN_THE_PICTURE)
 
 
 def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
