@@ -43,40 +43,33 @@ async def voting(mesh: MeshMember, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize(
-    ("browsers", "cuts"),
-    [(("chromium",), (31,)), (("firefox",), (31,)), (("chromium", "firefox"), (20, 41))],
-    ids=["python+chromium", "python+firefox", "python+chromium+firefox"],
-)
 async def test_tabs_compute_what_python_computes(
-    driver: Driver,
-    harness: Path,
-    models: Models,
-    tmp_path: Path,
-    browsers: tuple[str, ...],
-    cuts: tuple[int, ...],
+    driver: Driver, harness: Path, models: Models, tmp_path: Path
 ) -> None:
-    async with founded(models, harness, weights="f32", cuts=cuts) as mesh:
+    """A stage on a process, one on each browser; all three ask."""
+    async with founded(models, harness, weights="f32", cuts=(20, 41)) as mesh:
         assert mesh.link is not None
         opened = []
-        for browser in browsers:
+        for browser in ("chromium", "firefox"):
             made = await launch(driver, browser, tmp_path / browser)
-            opened.append(made)
             tab = await made.tab(mesh.link.server)
+            opened.append((made, tab))
             status = await tab.join(mesh.link.url(), lends=True)
             assert status["state"] == "in", status
         await mesh.until_serving(WITHIN_S)
-        assert await tokens_of(mesh, PROMPT, ANSWER_TOKENS) == await alone(models, PROMPT, ANSWER_TOKENS)
-        blocked: list[float] = []
-        most_ms = 1000 * soon(MOST_BLOCKED_S)
-        while not blocked or (blocked[-1] >= most_ms and len(blocked) < ANSWERS):
-            answer = await tab.run(f"shoal.complete({PROMPT!r}, {ANSWER_TOKENS})")
-            assert answer["tokens"] == await alone(models, PROMPT, ANSWER_TOKENS)
-            blocked.append((await tab.status())["longestBlockMs"])
-        assert blocked[-1] < most_ms, blocked
-        # where both vote, two that go are most of the voters
-        await voting(mesh, 1 if len(opened) == 1 else 3)
-        for left, made in enumerate(opened, 1):
+        assert len({stage.primary for stage in mesh.view.state.plan.stages}) == 1 + len(opened)
+        right = await alone(models, PROMPT, ANSWER_TOKENS)
+        assert await tokens_of(mesh, PROMPT, ANSWER_TOKENS) == right
+        for _, tab in opened:
+            blocked: list[float] = []
+            most_ms = 1000 * soon(MOST_BLOCKED_S)
+            while not blocked or (blocked[-1] >= most_ms and len(blocked) < ANSWERS):
+                answer = await tab.run(f"shoal.complete({PROMPT!r}, {ANSWER_TOKENS})")
+                assert answer["tokens"] == right
+                blocked.append((await tab.status())["longestBlockMs"])
+            assert blocked[-1] < most_ms, blocked
+        await voting(mesh, 3)  # two that go are most of the voters
+        for left, (made, _) in enumerate(opened, 1):
             await made.close()
             rest = 1 + len(opened) - left
             gone = await mesh.view.until(

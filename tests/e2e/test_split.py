@@ -15,6 +15,7 @@ from peer.session.sampling import Sampling
 from tests.e2e.real_mesh import UNITS, Models, Start
 from tests.e2e.unsplit import QUESTION, Unsplit, ask
 from tests.patience import WITHIN_S
+from tests.seeds import seeds
 
 TOKENS = 100  # with the prompt, more positions than the first size of a cache
 OPENING = (
@@ -35,14 +36,16 @@ def unsplit(models: Models) -> Unsplit:
     return Unsplit(models)
 
 
-@pytest.mark.parametrize("stages", [2, 3, 4])
+@pytest.mark.series
+@pytest.mark.parametrize("turn", range(seeds(20)))
 async def test_split_equals_unsplit_alone_and_among_seven_others(
-    stages: int, start: Start, unsplit: Unsplit
+    turn: int, start: Start, unsplit: Unsplit
 ) -> None:
     seed = random.randrange(2**32)
     rng = random.Random(seed)
+    stages = rng.randint(2, 4)
     cuts = tuple(sorted(rng.sample(range(1, UNITS), stages - 1)))
-    note = f"seed {seed}, cuts {cuts}"
+    note = f"turn {turn}, seed {seed}, cuts {cuts}"
     async with start(cuts, stages) as meshes:
         founder = meshes[0]
         await founder.until_serving(WITHIN_S)
