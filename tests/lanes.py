@@ -24,6 +24,7 @@ from typing import Final, NoReturn
 ROOT: Final = Path(__file__).parents[1]
 APART: Final = ("tests/browsers", "tests/e2e")  # the folders that are lanes of their own
 COMPUTING: Final = ("tests", *(f"--ignore={folder}" for folder in APART))
+KERNELS: Final = "tests/peer/runtime"  # as much work as everything else that computes
 COMMANDS: Final = "tests/e2e/test_cli.py"  # mostly starts of processes, as long as half of the other meshes
 OTHERS_THAN_COMMANDS: Final = tuple(
     f"--ignore-glob=*/test_{first}*" for first in ("[abd-r]", "c[!l]", "cl[!i]")
@@ -52,7 +53,8 @@ RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
         Lane("browsers q-z", 0, ("tests/browsers", "--ignore-glob=*/test_[a-p]*")),
         Lane("meshes a-r", 0, ("tests/e2e", f"--ignore={COMMANDS}", "--ignore-glob=*/test_[s-z]*")),
         Lane("commands and meshes s-z", 0, ("tests/e2e", *OTHERS_THAN_COMMANDS)),
-        Lane("computing", 5, COMPUTING, ()),
+        Lane("kernels", 5, (KERNELS,)),
+        Lane("computing", 5, (*COMPUTING, f"--ignore={KERNELS}"), ()),
     ),
     "quick": (
         Lane("one of each", 0, ("-m", "quick", *APART)),

@@ -23,10 +23,9 @@ from numpy._core._multiarray_umath import __cpu_features__
 from tests.seeds import SERIES
 
 ROOT = Path(__file__).parents[3]
-WITHIN_S = 1500.0  # about 80 s of a core for FEW; others run beside them, and come first
+WITHIN_S = 1500.0  # about 60 s of a core for FEW; others run beside them, and come first
 FEW = (
     "test_arithmetic.py::test_this_machine_keeps_the_promise_in_some_form[4bit]",
-    "test_execution.py::test_every_family_equals_its_definition[f32-llama]",
     "test_execution.py::test_quantized_forms_come_close[changes0-4bit]",
     "test_stage_runtime.py::test_a_crowd_changes_nothing[0-4bit]",
     "test_stage_runtime.py::test_cuts_and_chunks_change_nothing",

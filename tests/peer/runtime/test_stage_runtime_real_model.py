@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, encode_manifest
 from planner.model.sources import TokenizerSource
 from planner.model.store import Store
+from tests.seeds import seeds
 
 OPENING = (
     "The capital of France is Paris. It is a vibrant city known for its rich history, culture, and iconic "
@@ -34,6 +36,8 @@ OPENING = (
 )
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 MIB = 1 << 20
+LEAST_CUTS = 8
+TOKENS = 8  # of each of eight answers
 WAIT_S = 600  # for one step, on the slowest machine
 
 
@@ -101,7 +105,7 @@ def eight_at_once(manifest: Manifest, store: Store, form: Form) -> tuple[list[li
             assert isinstance(done, Done)
             assert isinstance(done.finished, int)
             said[done.session].append(done.finished)
-            if len(said[done.session]) == 16:
+            if len(said[done.session]) == TOKENS:
                 runtime.release(done.session)
                 open_ones -= 1
                 continue
@@ -176,9 +180,11 @@ def run_stages(stages: list[Stage], tokens: list[int], prompt: int) -> Floats:
 
 
 @pytest.mark.slow
+@pytest.mark.series
 def test_every_cut_of_the_8bit_model_changes_no_bit(
     real_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All of them in `make soak`, some that are drawn in `make test`."""
     monkeypatch.setattr(
         peer.runtime.execution, "use_huge_pages", lambda: 0
     )  # for speed only, and these live briefly
@@ -188,7 +194,8 @@ def test_every_cut_of_the_8bit_model_changes_no_bit(
     units = len(manifest.units)
     expected = run_stages([Stage(manifest, store, 0, units)], tokens, 24)
     assert expected.shape == (32, 49152)
-    for cut in range(1, units):
+    cuts = range(1, units)
+    for cut in random.sample(cuts, max(LEAST_CUTS, seeds(len(cuts)))):
         stages = [Stage(manifest, store, 0, cut), Stage(manifest, store, cut, units)]
         assert np.array_equal(run_stages(stages, tokens, 24), expected), manifest.units[cut].name
 
