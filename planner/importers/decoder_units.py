@@ -6,6 +6,7 @@ gate and up another (`gate_up`): rows below one another.
 
 from __future__ import annotations
 
+from decimal import Decimal, localcontext
 from typing import Final
 
 import numpy as np
@@ -51,10 +52,20 @@ def decoder_source(source: SourceModel, weights: WeightFormat) -> DecoderSource:
     )
 
 
+def _powers(base: float, count: int) -> npt.NDArray[np.float64]:
+    """`base` to the power of -i/count for i < count, rounded once: numpy's last bits depend on the processor, and the
+    id of a model on these.
+    """
+    with localcontext() as context:
+        context.prec = 50
+        exact, steps = Decimal(base), [Decimal(-step) / count for step in range(count)]
+        return np.array([float(exact**step) for step in steps])
+
+
 def rotary_frequencies(architecture: Architecture) -> npt.NDArray[np.float64]:
     """By how much a position turns each of rope_dims/2 pairs, with the model's frequency scaling applied."""
     half = architecture.rope_dims // 2
-    frequency: npt.NDArray[np.float64] = architecture.rope_base ** (-np.arange(half, dtype=np.float64) / half)
+    frequency = _powers(architecture.rope_base, half)
     scaling = architecture.rope_scaling
     if architecture.rope_factors is not None:
         frequency = frequency / np.asarray(architecture.rope_factors, np.float64)

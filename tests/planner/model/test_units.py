@@ -286,7 +286,7 @@ def test_an_import_that_fails_or_is_interrupted_leaves_nothing_half_written(tmp_
         assert hashlib.sha256(blob.read_bytes()).hexdigest() == blob.name
 
 
-# Whoever has a model keeps it: the same file makes the same bytes on every machine.
+# Whoever has a model keeps it: the same file makes the same bytes on every machine, whatever its processor.
 IDS = {
     "8bit": "560d305d75390cbed304a2f779d04d89795f142c229c5d4701c5adc640e46b7f",
     "4bit": "90fa839eb5e7504478bf76c31fa217fa1e550c756651836dbd025936adc29740",
