@@ -71,6 +71,7 @@ class GraphWork:
     units: tuple[UnitWork, ...]
     edges: tuple[Edge, ...]
     opset: int = 0  # the version of ONNX's own operators that it is written in; 0: unknown
+    content: str = ""  # equal for models that compute the same with the same weights; "": equal to no other
 
 
 @dataclass(frozen=True, slots=True)

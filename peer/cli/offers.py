@@ -6,10 +6,12 @@ import argparse
 import asyncio
 import hashlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from peer.cli.chat import asker
-from peer.errors import BadCommand, CannotServe
+from peer.coordination.shared_weights import saved_by
+from peer.errors import BadCommand, CannotServe, PeerError
 from peer.launch.offered_models import offer_of_store
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember
@@ -20,6 +22,8 @@ from peer.state.generated.commands import ModelOffered, ModelWithdrawn
 from peer.state.mesh_state import MeshState, refusal
 from peer.state.proposal_rights import may_say
 from peer.storage.peer_keys import OWNERS
+from planner.errors import PlannerError
+from planner.model.graph_manifest import GraphManifest
 from planner.model.store import MANIFEST_LIMIT_BYTES, Store
 from signaling.invites import parse_link
 
@@ -134,6 +138,34 @@ def offer_shown(state: MeshState, name: str) -> dict[str, Any]:
         "predicted_runs_per_s": found.rate_milli / 1000,
         "why": [named(line, state.members) for line in found.why],
     }
+
+
+async def saved_shown(mesh: MeshMember) -> dict[str, Any]:
+    """What models save by weights that they share, in bytes, as plain data; `unknown` are offers whose manifest cannot
+    be had.
+    """
+    state = mesh.view.state
+    models = sorted({offer.model for offer in state.offers.values()})
+    found = await asyncio.gather(*map(mesh.graph_manifest, models), return_exceptions=True)
+    manifests: dict[str, GraphManifest] = {}
+    for model, each in zip(models, found, strict=True):
+        if isinstance(each, GraphManifest):
+            manifests[model] = each
+        elif not isinstance(each, PeerError | PlannerError):
+            raise each
+    saved = await asyncio.to_thread(saved_by, state, mesh.manifest, manifests)
+    unknown = sorted(name for name, offer in state.offers.items() if offer.model not in manifests)
+    return {**asdict(saved), "unknown": unknown}
+
+
+def saved_lines(shown: dict[str, Any]) -> list[str]:
+    """The same for people; nothing where nothing is saved."""
+    parts = [
+        f"{bytes_text(shown[f'{how}_bytes'])} {how}"
+        for how in ("stored", "sent", "loaded")
+        if shown[f"{how}_bytes"]
+    ]
+    return [f"weights that models share save {', '.join(parts)}"] if parts else []
 
 
 def offer_line(name: str, shown: dict[str, Any], called: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from rich.text import Text
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.chat import asker
 from peer.cli.fairness_view import lines_of, snapshot_of
-from peer.cli.offers import offer_line, offers_shown
+from peer.cli.offers import offer_line, offers_shown, saved_lines, saved_shown
 from peer.cli.plan.plan_models import ModelPlan, draw, of_mesh, plan_model, request_of_file, sections
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
@@ -101,6 +101,7 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "shares": snapshot_of(state),
         "plan": _plan_dict(state),
         "offers": offers_shown(state),
+        "saved": await saved_shown(mesh),
         "members": [
             {
                 "peer": peer,
@@ -273,6 +274,7 @@ def view(data: dict[str, Any]) -> Group:
         )
         tail += plan_data["why"][:1]
     tail += [offer_line(shown_offer["name"], shown_offer, called) for shown_offer in data["offers"]]
+    tail += saved_lines(data["saved"])
     return Group(*map(Text, lines), shown, *map(Text, tail))
 
 

@@ -145,30 +145,45 @@ def settle(wanted: Wanted, works: Works) -> dict[str, Placement | Infeasible]:
 
 
 def _settled(wanted: Wanted, works: Works) -> dict[str, Placement | Infeasible]:
-    names = sorted(
-        (name for name, offer in wanted.offers.items() if not _stays(offer, works)),
-        key=lambda name: (not wanted.offers[name].stages, name),
-    )
-    held = {name: offer.stages for name, offer in wanted.offers.items()}
+    alike = _alike(wanted, works)
+    held = {names[0]: _kept(wanted, names) for names in alike}
     found: dict[str, Placement | Infeasible] = {}
-    for name in names:
+    moving = [names for names in alike if not _stays(wanted.offers[names[0]], works)]
+    moving.sort(key=lambda names: (not held[names[0]], names[0]))
+    for name, *_ in moving:
         others = [stages for other, stages in held.items() if other != name]
         found[name] = _placed(wanted, works, name, others, held[name])
         held[name] = _stages(found[name])
-    if not any(isinstance(each, Infeasible) for each in found.values()):
-        return found
-    return _without_standbys_first(wanted, works, names)
+    if any(isinstance(each, Infeasible) for each in found.values()):
+        found = _without_standbys_first(wanted, works, alike, [names[0] for names in moving])
+    return {name: found[names[0]] for names in moving for name in names}
+
+
+def _alike(wanted: Wanted, works: Works) -> list[tuple[str, ...]]:
+    """The names of offers; those of equal models together, since the same peers run them with the same memory."""
+    groups: dict[str, list[str]] = {}
+    for name, offer in sorted(wanted.offers.items()):
+        work = works[offer.model]
+        content = "" if isinstance(work, str) else work.content
+        groups.setdefault(content or f"{name} alone", []).append(name)
+    return [tuple(names) for names in groups.values()]
+
+
+def _kept(wanted: Wanted, names: Sequence[str]) -> tuple[RunStage, ...]:
+    """Where the first of these offers runs that runs."""
+    return next((wanted.offers[name].stages for name in names if wanted.offers[name].stages), ())
 
 
 def _without_standbys_first(
-    wanted: Wanted, works: Works, names: Sequence[str]
+    wanted: Wanted, works: Works, alike: Sequence[tuple[str, ...]], names: Sequence[str]
 ) -> dict[str, Placement | Infeasible]:
     """One after another, with what those before leave; standbys take what is left once all models have a place."""
     bare = replace(wanted, standbys=0)
-    held = {name: offer.stages for name, offer in wanted.offers.items() if _stays(offer, works)}
+    kept = {each[0]: _kept(wanted, each) for each in alike}
+    held = {name: stages for name, stages in kept.items() if name not in names}
     found: dict[str, Placement | Infeasible] = {}
     for name in names:
-        found[name] = _placed(bare, works, name, held.values(), wanted.offers[name].stages)
+        found[name] = _placed(bare, works, name, held.values(), kept[name])
         held[name] = _stages(found[name])
     if not wanted.standbys:
         return found
@@ -176,8 +191,8 @@ def _without_standbys_first(
         if isinstance(found[name], Infeasible):
             continue
         others = [stages for other, stages in held.items() if other != name]
-        kept = _with_their_standbys(held[name], wanted.offers[name].stages)
-        protected = _placed(wanted, works, name, others, kept)
+        before = _with_their_standbys(held[name], kept[name])
+        protected = _placed(wanted, works, name, others, before)
         if isinstance(protected, Placement):
             found[name], held[name] = protected, protected.stages
     return found

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
+from weakref import WeakValueDictionary
 
 from peer.dataflow.flow_route import FlowStage, flow_route
 from peer.dataflow.flow_stage import Compute, FlowEffect, FlowStages, Forgotten, SendValue, TellFailed
@@ -31,6 +32,7 @@ from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest, Value
+from planner.model.same_units import same_units
 from planner.model.store import Store
 
 KEPT_BYTES: Final = 512 << 20  # of values of all runs, those that this peer asks included
@@ -74,6 +76,8 @@ class FlowHost:
         self._manifests: dict[str, GraphManifest] = {}
         self._of_run: dict[bytes, str] = {}  # which model
         self._loaded: dict[UnitRun, asyncio.Future[GraphRuntime]] = {}
+        self._runtimes = WeakValueDictionary[str, GraphRuntime]()  # units that are equal are loaded once
+        self._making = asyncio.Lock()
         self._turns: dict[str, deque[Compute]] = {}  # what waits to be computed, by origin
         self._computing: asyncio.Task[None] | None = None
         self._worker = ThreadPoolExecutor(1, "runs")
@@ -94,9 +98,10 @@ class FlowHost:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights of the units occupy that are loaded here."""
+        """What the weights of the units occupy that are loaded here, those of equal units once."""
         loaded = (future for future in self._loaded.values() if future.done() and not future.cancelled())
-        return sum(future.result().weight_bytes for future in loaded if future.exception() is None)
+        runtimes = {id(future.result()): future.result() for future in loaded if future.exception() is None}
+        return sum(runtime.weight_bytes for runtime in runtimes.values())
 
     @property
     def units(self) -> tuple[UnitRun, ...]:
@@ -304,12 +309,18 @@ class FlowHost:
         blobs = manifest.blobs(first, stop)
         await lent.fetcher.blobs(blobs)
 
+        key = same_units(manifest, first, stop)
+
         def made() -> GraphRuntime:
             composed = compose(manifest, self._store, first, stop)
             folder = self._store.blob_path(blobs[0].sha256).parent
             return GraphRuntime(composed, folder, lent.threads, fused=manifest.fused)
 
-        return await asyncio.to_thread(made)
+        async with self._making:
+            runtime = self._runtimes.get(key)
+            if runtime is None:
+                runtime = self._runtimes[key] = await asyncio.to_thread(made)
+        return runtime
 
     async def _follow(self) -> None:
         """Loads what placements give this peer before anybody asks, and lets go of what neither they nor runs need."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from planner.errors import RequestError
 from planner.model.graph_manifest import MAX_SIZE, GraphManifest, Term, amount
+from planner.model.same_units import same_units
 from planner.types import Edge, GraphWork, UnitWork
 
 MAX_AMOUNT: Final = 2**58  # bytes of a value, flops of a unit: what the planner adds up exactly
@@ -51,6 +52,7 @@ def work_of(manifest: GraphManifest, sizes: Mapping[str, int] | None = None) -> 
             if name in users or (name in outputs and at is not None)
         ),
         manifest.opset,
+        same_units(manifest, 0, len(manifest.units)),
     )
 
 

@@ -15,6 +15,7 @@ from rich.console import Console
 from peer.cli import status_plan
 from peer.cli.main import main
 from peer.cli.status_plan import Described, running_lines, snapshot, view
+from peer.errors import CannotServe
 from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import (
     MemberJoined,
@@ -33,8 +34,11 @@ from peer.state.generated.commands import (
 )
 from peer.state.mesh_state import MeshState, apply
 from peer.state.protection import PRESETS, chosen
+from planner.model.graph_manifest import GraphManifest
 from planner.types import PeerProfile, PlanRequest, Unit
+from tests.peer.coordination.offered_models import manifest
 
+OFFERED = "b" * 64
 REPORT = {
     **dict.fromkeys(("rss_bytes", "weight_bytes", "kv_bytes", "pledge_bytes", "sessions", "active"), 1 << 20),
     "tokens_per_s_milli": 0,
@@ -59,6 +63,11 @@ class Watched:
 
     async def status(self) -> dict[str, Any]:
         return self._reports
+
+    async def graph_manifest(self, model: str) -> GraphManifest:
+        if model != OFFERED:
+            raise CannotServe("the server is gone")
+        return manifest(3, 5)
 
 
 def mesh_state() -> MeshState:
@@ -247,9 +256,12 @@ async def test_models_beside_the_mesh_s_own_are_shown() -> None:
     state = apply(
         state, ModelPlaced("ocr", 99, (RunStage(0, 2, "b", ("c",), 3 << 20),), 5000, 9000, ("b is fast",))
     )
+    state = apply(state, ModelOffered("c" * 64, "gone"))
     data, text = await shown(state, {})
+    assert data["saved"] == {"stored_bytes": 0, "sent_bytes": 0, "loaded_bytes": 0, "unknown": ["gone"]}
+    assert "share" not in text
     assert "offers ocr: Bo runs units 0-1 (3.0 MiB, standby Cy); 5.0 ms a run, 9.0 runs/s" in text
-    assert data["offers"] == [
+    assert data["offers"][1:] == [
         {
             "name": "ocr",
             "model_id": "b" * 64,
@@ -260,3 +272,19 @@ async def test_models_beside_the_mesh_s_own_are_shown() -> None:
             "why": ["b is fast"],
         }
     ]
+
+
+async def test_what_equal_weights_of_several_models_save_is_shown() -> None:
+    state = mesh_state()
+    for at, name in enumerate(("ocr", "again")):
+        state = apply(state, ModelOffered(OFFERED, name))
+        stages = (RunStage(0, 2, "b", ("c",), 8 << 20),)
+        state = apply(state, ModelPlaced(name, 99 + at, stages, 5000, 9000, ()))
+    data, text = await shown(state, {})
+    assert data["saved"] == {
+        "stored_bytes": 1,  # of the one blob of both
+        "sent_bytes": 2,  # to b and c
+        "loaded_bytes": 2 * (8 << 20),
+        "unknown": [],
+    }
+    assert "weights that models share save 1 B stored, 2 B sent, 16.0 MiB loaded" in text

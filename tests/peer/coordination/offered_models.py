@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from peer.coordination.offer_placement import Placement, Wanted, settle, wanted_in
 from peer.state.generated.commands import (
@@ -43,9 +44,9 @@ def manifest(*weights_mib: int, flops: float = 1e6) -> GraphManifest:
     return GraphManifest("chain", names[:1] and (names[0],), (names[-1],), {}, values, units)
 
 
-def chain(*weights_mib: int) -> GraphWork:
-    """The work of one run of it."""
-    return work_of(manifest(*weights_mib))
+def chain(*weights_mib: int, content: str = "") -> GraphWork:
+    """The work of one run of it; `content` as in GraphWork: by default no other model is equal to it."""
+    return replace(work_of(manifest(*weights_mib)), content=content)
 
 
 def profile(memory_mib: int, provider: str = "cpu") -> Profile:

@@ -50,6 +50,7 @@ from tests.peer.coordination.offered_models import (
     wanted,
 )
 
+SCRATCH = 2 * 4  # bytes of a unit of a chain: two values
 BARE = ProtectionChosen(Protection(1000, False))
 
 
@@ -165,6 +166,39 @@ def test_two_offers_share_the_peers() -> None:
     state = grown(offered(mesh(a=22, b=22), "x", "y"), BARE)
     found = settled(state, x=chain(15), y=chain(15))
     assert sorted(stages_of(found["x"]) + stages_of(found["y"])) == [(0, 1, "a", ()), (0, 1, "b", ())]
+
+
+def test_offers_of_equal_models_run_on_the_same_peers_with_the_memory_of_one() -> None:
+    state = offered(offered(mesh(a=22, b=22), "x"), "y", model=LEND)
+    works = {ASK: chain(12, 12, content="same"), LEND: chain(12, 12, content="same")}
+    found = settle(wanted(grown(state, BARE)), works)
+    assert stages_of(found["x"]) == stages_of(found["y"])
+    assert {stage[2] for stage in stages_of(found["x"])} == {"a", "b"}, "one of them alone takes both peers"
+    apart = settle(wanted(grown(state, BARE)), {**works, LEND: chain(12, 12, content="other")})
+    assert isinstance(apart["y"], Infeasible)
+
+
+def test_an_offer_that_is_equal_to_one_that_runs_goes_where_that_one_is() -> None:
+    state = placed_at(grown(offered(mesh(a=40, b=40), "z"), BARE), "z", RunStage(0, 1, "b", (), 30 * MIB))
+    works = {ASK: chain(30, content="same"), LEND: chain(30, content="same")}
+    found = settle(wanted(offered(state, "a", model=LEND)), works)
+    assert stages_of(found["a"]) == stages_of(found["z"]) == [(0, 1, "b", ())]
+
+
+def test_one_that_nobody_can_hold_is_refused_with_the_missing_bytes_and_the_others_go_on() -> None:
+    state = grown(offered(mesh(a=40, b=40), "fits"), BARE)
+    state = placed_at(state, "fits", RunStage(0, 1, "b", (), 30 * MIB + SCRATCH))
+    state = offered(state, "huge", model=LEND)
+    found = settle(wanted(state), {ASK: chain(30), LEND: chain(200)})
+    refused = found["huge"]
+    assert isinstance(refused, Infeasible)
+    assert refused.missing_bytes == 200 * MIB + SCRATCH - 38 * MIB, "on a, which has most room left"
+    assert refused.reason == "needs 163 MiB more on a; or another peer"
+    assert stages_of(found["fits"]) == [(0, 1, "b", ())], "it stays"
+    assert placed(state, "fits", state.offers["fits"], found["fits"]) is None, "the log hears nothing of it"
+    told = placed(state, "huge", state.offers["huge"], refused)
+    assert told is not None
+    assert (told.stages, told.why) == ((), (refused.reason,))
 
 
 def placed_at(state: MeshState, name: str, *stages: RunStage) -> MeshState:

@@ -9,6 +9,7 @@ import pytest
 from planner.errors import RequestError
 from planner.model.graph_manifest import GraphManifest, GraphUnit, Term, Value
 from planner.model.graph_work import work_of
+from planner.model.same_units import same_units
 from planner.model.store import BlobRef
 from planner.types import Edge, GraphWork, UnitWork
 
@@ -47,7 +48,9 @@ MANIFEST = GraphManifest(
 )
 def test_work_of_a_manifest(sizes: dict[str, int] | None, x: int, h: int, flops: tuple[int, int]) -> None:
     ops = ("com.example:Op",)
-    assert work_of(MANIFEST, sizes) == GraphWork(
+    found = work_of(MANIFEST, sizes)
+    assert found.content == same_units(MANIFEST, 0, 2)
+    assert replace(found, content="") == GraphWork(
         (
             UnitWork("first", "vision", 1000, x + h, flops[0], ops, ("float32",)),
             UnitWork("second", "vision", 1000, x + h + 4, flops[1], ops, ("float32", "int64")),

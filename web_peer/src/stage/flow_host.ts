@@ -13,6 +13,7 @@ import { MAX_TEXT_BYTES } from '../limits';
 import type { Fetcher } from '../model/fetcher';
 import { compose } from '../planner/compose';
 import { graphBlobsOf, type GraphManifest, type Value } from '../planner/graph_manifest';
+import { sameUnits } from '../planner/same_units';
 import type { MeshView } from '../replication/mesh_view';
 import { GraphRuntime } from '../runtime/graph_runtime';
 import type { PeerLinks } from '../transport/peer_links';
@@ -61,6 +62,8 @@ interface Loaded {
   readonly runtime: Promise<Runtime>;
   readonly ended: AbortController;
   weightBytes: number; // 0 until they are loaded
+  content: string; // as sameUnits has it; '' until the manifest is here
+  owner: Loaded | null; // whose runtime it uses, since the units are equal; null: its own
 }
 
 type Links = Pick<PeerLinks, 'me' | 'on' | 'onConnected' | 'send' | 'sendOrLose' | 'dial' | 'connection'>;
@@ -107,9 +110,10 @@ export class FlowHost {
     this.look();
   }
 
-  /** What the weights of the units occupy that are loaded here. */
+  /** What the weights of the units occupy that are loaded here, those of equal units once. */
   get weightBytes(): number {
-    return [...this.loaded.values()].reduce((sum, { weightBytes }) => sum + weightBytes, 0);
+    const owners = new Set([...this.loaded.values()].map((loaded) => loaded.owner ?? loaded));
+    return [...owners].reduce((sum, { weightBytes }) => sum + weightBytes, 0);
   }
 
   /** The units that are loaded or load. */
@@ -340,10 +344,14 @@ export class FlowHost {
       units,
       ended,
       weightBytes: 0,
-      runtime: this.make(units, () => this.lost(made), ended).catch((error: unknown) => {
-        if (!ended.signal.aborted) throw error;
-        throw new CannotServe('no placement gives this peer these units any more');
-      }),
+      content: '',
+      owner: null,
+      runtime: Promise.resolve() // a turn later, when this is there
+        .then(() => this.make(made))
+        .catch((error: unknown) => {
+          if (!ended.signal.aborted) throw error;
+          throw new CannotServe('no placement gives this peer these units any more');
+        }),
     };
     this.loaded.set(keyOf(units), made);
     made.runtime.then(
@@ -355,13 +363,20 @@ export class FlowHost {
     return made.runtime;
   }
 
-  private async make(units: UnitRun, lost: () => void, { signal }: AbortController): Promise<Runtime> {
-    const { model, first, stop } = units;
+  private async make(loaded: Loaded): Promise<Runtime> {
+    const { model, first, stop } = loaded.units;
+    const { signal } = loaded.ended;
     if (this.lent === null) throw new CannotServe('this peer lends nothing');
     const { fetcher, threads, load } = this.lent;
     const manifest = await this.manifest(model, fetcher);
     if (stop > manifest.units.length) {
       throw new BadCommand(`units up to ${manifest.units.length} expected, got ${stop}`);
+    }
+    loaded.content = sameUnits(manifest, first, stop);
+    const equal = this.others(loaded).find((each) => each.content === loaded.content);
+    if (equal !== undefined) {
+      loaded.owner = equal.owner ?? equal;
+      return loaded.owner.runtime;
     }
     const blobs = await fetcher.blobs(graphBlobsOf(manifest, first, stop), signal);
     const composed = compose(manifest, blobs, first, stop);
@@ -369,11 +384,19 @@ export class FlowHost {
       manifest.units.slice(first, stop).flatMap((unit) => unit.weights.map(({ sha256 }) => sha256)),
     );
     const given = new Map([...blobs].filter(([hash]) => weights.has(hash)));
+    const lost = (): void => this.lost(loaded);
     return load({ composed, blobs: given, fused: manifest.fused }, threads, lost, signal);
   }
 
-  private lost(loaded: Loaded): void {
-    this.drop(loaded);
+  /** The others that are loaded or load. */
+  private others(loaded: Loaded): Loaded[] {
+    return [...this.loaded.values()].filter((each) => each !== loaded);
+  }
+
+  private lost(owner: Loaded): void {
+    for (const loaded of [owner, ...this.others(owner)]) {
+      if (loaded === owner || loaded.owner === owner) this.drop(loaded);
+    }
     this.look();
   }
 
@@ -384,8 +407,10 @@ export class FlowHost {
 
   private unload(loaded: Loaded): void {
     this.drop(loaded);
-    loaded.ended.abort();
-    loaded.runtime.then(
+    const owner = loaded.owner ?? loaded;
+    if (this.others(loaded).some((each) => (each.owner ?? each) === owner)) return; // they go on with it
+    owner.ended.abort();
+    owner.runtime.then(
       (runtime) => runtime.close(),
       () => undefined, // it did not load
     );

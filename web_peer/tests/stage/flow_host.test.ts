@@ -14,6 +14,7 @@ import { decodeGraphManifest } from '../../src/planner/graph_manifest';
 import { vectors } from '../vectors';
 
 const MODEL = 'a'.repeat(64);
+const AGAIN = 'b'.repeat(64); // the same units
 const RUN = '01'.repeat(16);
 const { cases } = vectors('compose') as {
   cases: { name: string; manifest: string; graphs: Record<string, string> }[];
@@ -36,6 +37,7 @@ class Host {
   makes: (inputs: ReadonlyMap<string, ValueArray>) => Map<string, ValueArray> = (inputs) =>
     new Map([['t.0', [...inputs.values()][0] as ValueArray]]);
   refuses = false;
+  lose = (): void => undefined; // the worker of the last load
   first: Promise<void> | null = null; // the first load waits for it, later ones until they are taken away
   private state: MeshState = EMPTY_STATE;
   private readonly looks = new Set<() => void>();
@@ -70,7 +72,8 @@ class Host {
       graphManifest: () => Promise.resolve(MANIFEST),
       blobs: () => Promise.resolve(new Map(BLOBS)),
     };
-    this.host.lend(fetcher, 1, ({ composed }, _threads, _lost, signal) => {
+    this.host.lend(fetcher, 1, ({ composed }, _threads, lost, signal) => {
+      this.lose = lost;
       const name = composed.inputs.map((value) => value.name).join();
       if (this.refuses) return Promise.reject(new CannotServe('no memory'));
       this.loads.push(name);
@@ -92,8 +95,15 @@ class Host {
   }
 
   place(...stages: ModelOffer['stages']): void {
-    const offer = { model: MODEL, version: 1, stages, latencyUs: 0, rateMilli: 0, why: [] };
-    this.state = { ...this.state, offers: stages.length > 0 ? new Map([['chain', offer]]) : new Map() };
+    this.placeModels(stages.length > 0 ? { [MODEL]: stages } : {});
+  }
+
+  placeModels(placed: Readonly<Record<string, ModelOffer['stages']>>): void {
+    const offers = Object.entries(placed).map(
+      ([model, stages]) =>
+        [model, { model, version: 1, stages, latencyUs: 0, rateMilli: 0, why: [] }] as const,
+    );
+    this.state = { ...this.state, offers: new Map(offers) };
     for (const look of [...this.looks]) look();
   }
 
@@ -145,6 +155,42 @@ describe('units', () => {
     made.host.perform(made.host.core.close('asker', RUN));
     await settled();
     expect(made.closed).toEqual(['u0/t.0']);
+  });
+
+  it('that two models share are loaded once, and stay for the other', async () => {
+    const made = new Host();
+    made.lend();
+    const held = [stage(0, 1, 'before'), stage(1, 3, 'me'), stage(3, 4, 'after')];
+    made.placeModels({ [MODEL]: held, [AGAIN]: held });
+    await settled();
+    expect(made.loads).toEqual(['u0/t.0']);
+    expect(made.host.units).toHaveLength(2);
+    expect(made.host.weightBytes).toBe(4 * (64 + 2 * 8));
+    made.placeModels({ [AGAIN]: held });
+    await settled();
+    expect([made.host.units, made.closed]).toEqual([[{ model: AGAIN, first: 1, stop: 3 }], []]);
+    made.placeModels({ [MODEL]: [stage(0, 1, 'before'), stage(1, 4, 'me')], [AGAIN]: held });
+    await settled();
+    expect(made.loads).toHaveLength(2); // equal in part only
+    made.placeModels({});
+    await settled();
+    expect(made.closed).toHaveLength(2);
+    expect(made.host.weightBytes).toBe(0);
+  });
+
+  it('that two models share are lost for both with their worker', async () => {
+    const made = new Host();
+    made.lend();
+    const held = [stage(0, 1, 'before'), stage(1, 3, 'me'), stage(3, 4, 'after')];
+    made.placeModels({ [MODEL]: held, [AGAIN]: held });
+    await settled();
+    made.lose();
+    await settled();
+    expect(made.loads).toHaveLength(2);
+    expect(made.host.units).toHaveLength(2);
+    made.host.close();
+    await settled();
+    expect(made.closed).toHaveLength(1);
   });
 
   it('that do not load are told to who opens a run, and are tried again', async () => {
