@@ -1,4 +1,4 @@
-"""Which model of a mesh a person asks in words, and what is said where that one does not answer. Pure."""
+"""Which model of a mesh a person asks in words, and what is said where that one does not answer."""
 
 from __future__ import annotations
 
