@@ -76,6 +76,7 @@ class Task:
     prompt: tuple[int, ...]
     settings: Settings
     calling: Calling | None = None
+    client: str = ""  # whose it is: each has its turn
 
 
 class Answers:
@@ -115,7 +116,7 @@ class Answers:
     async def _choice(self, task: Task) -> AsyncGenerator[Event]:
         since = time.monotonic()
         waiting = self._line.waiting
-        await self._line.enter()
+        await self._line.enter(task.client)
         try:
             if waiting:
                 log.info("a request waited %.1f s behind %d others", time.monotonic() - since, waiting)
@@ -134,7 +135,7 @@ class Answers:
                         raise full(str(error), again_s) from error
                     await asyncio.sleep(FULL_AGAIN_S)
         finally:
-            self._line.leave()
+            self._line.leave(task.client)
 
     async def _session(self, task: Task) -> AsyncGenerator[Event]:
         """One answer over a session of its own, which is freed on every stage at its end."""

@@ -1,12 +1,14 @@
 """Bodies of requests while they come in and are read: how many at a time, of whom, how many bytes, and for how long.
 
 Edge. Where more come than there is room for, the oldest that is still on its way makes room: what is sent in one go is
-there within moments, so many slow senders keep nobody out, and hold no more memory than this.
+there within moments, so many slow senders keep nobody out, and hold no more memory than this. No client has more than
+half of the memory, nor more than a few bodies read at a time: others find room in the same processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ from typing import Final
 from aiohttp import web
 
 from peer.errors import ApiError
+from peer.gateway.request_queue import too_many
 
 MAX_BODY_BYTES: Final = 4 << 20  # a prompt that long fits no model that is served here
 SMALL_BYTES: Final = 64 << 10  # a question of a person, with what was said before
@@ -27,7 +30,8 @@ class Room:
 
     most: int = 256  # on their way at a time
     most_of_client: int = 128
-    most_bytes: int = 64 << 20  # of all, on their way or being read
+    most_bytes: int = 64 << 20  # of all, on their way or being read; of one client half as many
+    most_read_of_client: int = 8  # at a time, of those that are there; the others wait
     within_s: float = 30.0  # from a request's head to the end of its body
 
 
@@ -40,6 +44,12 @@ class _Body:
     ended: ApiError | None = None  # why it may not go on
 
 
+@dataclass(slots=True)
+class _Places:
+    free: asyncio.Semaphore
+    wanted: int = 0  # by so many, who have one or wait
+
+
 class IncomingBodies:
     """For one event loop."""
 
@@ -47,6 +57,8 @@ class IncomingBodies:
         self._room = room
         self._coming: dict[_Body, None] = {}  # the oldest first
         self._bytes = 0
+        self._bytes_of: Counter[str] = Counter()  # by client
+        self._reading: dict[str, _Places] = {}
 
     @asynccontextmanager
     async def body(self, request: web.Request, client: str) -> AsyncIterator[bytes]:
@@ -59,9 +71,31 @@ class IncomingBodies:
             raise _too_large()
         body = _Body(client, asyncio.timeout(self._room.within_s))
         try:
-            yield await self._received(request, body)
+            whole = await self._received(request, body)
+            async with self._place(client):
+                yield whole
         finally:
-            self._bytes -= body.count
+            self._count(body, -body.count)
+
+    @asynccontextmanager
+    async def _place(self, client: str) -> AsyncIterator[None]:
+        """One of the places at which bodies of a client are read."""
+        places = self._reading.setdefault(client, _Places(asyncio.Semaphore(self._room.most_read_of_client)))
+        places.wanted += 1
+        try:
+            async with places.free:
+                yield
+        finally:
+            places.wanted -= 1
+            if not places.wanted:
+                del self._reading[client]
+
+    def _count(self, body: _Body, more: int) -> None:
+        body.count += more
+        self._bytes += more
+        self._bytes_of[body.client] += more
+        if not self._bytes_of[body.client]:
+            del self._bytes_of[body.client]
 
     async def _received(self, request: web.Request, body: _Body) -> bytes:
         try:
@@ -70,8 +104,7 @@ class IncomingBodies:
                 self._make_place(body)
                 async for chunk in request.content.iter_any():
                     body.chunks.append(chunk)
-                    body.count += len(chunk)
-                    self._bytes += len(chunk)
+                    self._count(body, len(chunk))
                     if body.count > MAX_BODY_BYTES:
                         raise _too_large()
                     self._make_room(body)
@@ -94,8 +127,13 @@ class IncomingBodies:
             self._end(self._oldest_of_greatest(lambda _: 1), _full())
 
     def _make_room(self, last: _Body) -> None:
-        """Ends what is on its way, maybe `last` itself, until the bytes of all fit. A small one always does."""
-        while self._bytes > self._room.most_bytes and last.count > SMALL_BYTES and last.ended is None:
+        """Ends what is on its way, maybe `last` itself, until the bytes of its client and of all fit. A small one
+        always does.
+        """
+        most = self._room.most_bytes
+        while self._bytes_of[last.client] > most // 2 and last.count > SMALL_BYTES and last.ended is None:
+            self._end(next(each for each in self._coming if each.client == last.client), _too_many())
+        while self._bytes > most and last.count > SMALL_BYTES and last.ended is None:
             self._end(self._oldest_of_greatest(lambda each: each.count), _full())
 
     def _oldest_of_greatest(self, weight: Callable[[_Body], int]) -> _Body:
@@ -108,8 +146,7 @@ class IncomingBodies:
 
     def _end(self, body: _Body, why: ApiError) -> None:
         del self._coming[body]
-        self._bytes -= body.count
-        body.count = 0
+        self._count(body, -body.count)
         body.chunks.clear()
         body.ended = why
         body.limit.reschedule(asyncio.get_running_loop().time())
@@ -120,13 +157,7 @@ def _too_large() -> ApiError:
 
 
 def _too_many() -> ApiError:
-    return ApiError(
-        "too many requests of one client are on their way: send fewer at a time",
-        429,
-        "requests",
-        code="rate_limit_exceeded",
-        retry_after_s=RETRY_AFTER_S,
-    )
+    return too_many("too many requests of one client are on their way: send fewer at a time", RETRY_AFTER_S)
 
 
 def _full() -> ApiError:

@@ -37,10 +37,11 @@ from peer.errors import (
 from peer.gateway import responses as shapes
 from peer.gateway.answers import Answers, Begun, Called, Calling, Done, Said, Task
 from peer.gateway.chat_requests import Wanted
+from peer.gateway.client_pace import Bounds, ClientPace, TooOften
 from peer.gateway.embedder import Embedder
 from peer.gateway.grammar_jobs import Form, GrammarJobs
 from peer.gateway.incoming_bodies import IncomingBodies
-from peer.gateway.request_queue import RETRY_AFTER_S, Line
+from peer.gateway.request_queue import RETRY_AFTER_S, Line, too_many
 from peer.gateway.request_reading import Served, read_chat, read_completion, read_embedding
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.member.mesh_member import MeshMember
@@ -57,6 +58,8 @@ MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
+HELD_S: Final = 1.0  # a refusal of who asks too often, before it is told
+MOST_HELD: Final = 512
 SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN})  # for now
 LEAVING_TURNS: Final = 4  # of the loop, until it knows that a connection ended right after a request
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
@@ -80,6 +83,7 @@ class GatewayOptions:
     full_wait_s: float = FULL_WAIT_S  # for a session, while others of the mesh hold all of them
     openai_defaults: bool = False  # of sampling, instead of the model's
     connections: ConnectionRoom = field(default_factory=ConnectionRoom)
+    pace: Bounds = field(default_factory=Bounds)  # of each client
 
 
 @asynccontextmanager
@@ -156,6 +160,8 @@ class Gateway:
         self._answers = Answers(mesh, self._line, options.full_wait_s)
         self._known_grammars: GrammarJobs | None = None
         self._incoming = IncomingBodies()
+        self._pace = ClientPace(options.pace)
+        self._held = 0  # refusals
         self._unsubscribe = mesh.view.subscribe(self._line.look)
 
     def app(self, connections: HttpConnections) -> web.Application:
@@ -180,6 +186,7 @@ class Gateway:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
+            await self._paced(request)
             self._admit(request)
             response = await handler(request)
         except web.HTTPException as problem:
@@ -192,6 +199,25 @@ class Gateway:
         if origin in self._options.origins and not response.prepared:
             response.headers.update(_allowing(request))
         return response
+
+    async def _paced(self, request: web.Request) -> None:
+        """Waits until its client may ask this. Raises ApiError for one of too many that wait, and not at once: who asks
+        again right after a refusal asks no more than so often.
+        """
+        if request.path == "/healthz":
+            return
+        client = self._client(request)
+        match self._pace.take(client, asyncio.get_running_loop().time()):
+            case TooOften(wait_s):
+                if self._held < MOST_HELD:
+                    self._held += 1
+                    try:
+                        await asyncio.sleep(HELD_S)
+                    finally:
+                        self._held -= 1
+                raise too_many("too many requests of one client: ask less often, or more at once", wait_s)
+            case wait_s if wait_s > 0:
+                await asyncio.sleep(wait_s)
 
     def _admit(self, request: web.Request) -> None:
         """Raises ApiError unless this request may be answered."""
@@ -207,9 +233,7 @@ class Gateway:
                 raise ApiError("without keys this gateway answers to loopback names only", 403)
             return
         scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        given = hashlib.sha256(_key_of(request)).digest()
-        found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
-        if scheme.lower() != "bearer" or not any(found):
+        if scheme.lower() != "bearer" or not self._knows(hashlib.sha256(_key_of(request)).digest()):
             what = (
                 "Incorrect API key provided" if key else "No API key provided; send Authorization: Bearer KEY"
             )
@@ -259,16 +283,20 @@ class Gateway:
         """
         if request.content_type != "application/json":
             raise ApiError("expected Content-Type: application/json", 415)
-        self._line.check(1)
-        async with self._incoming.body(request, self._client(request)) as raw:
+        client = self._client(request)
+        self._line.check(1, client)
+        async with self._incoming.body(request, client) as raw:
             await _still_there()
             return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
 
     def _client(self, request: web.Request) -> str:
-        """Whose request it is, as far as that can be told."""
-        if self._keys:
-            return hashlib.sha256(_key_of(request)).hexdigest()
-        return request.remote or ""
+        """Whose request it is, as far as that can be told: its key's, where that is one of ours, or its address's."""
+        given = hashlib.sha256(_key_of(request)).digest()
+        return given.hex() if self._knows(given) else request.remote or ""
+
+    def _knows(self, given: bytes) -> bool:
+        found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
+        return any(found)
 
     async def _list_models(self, _: web.Request) -> web.Response:
         shown = [self._shown_model(), *self._shown_embedder(), *self._shown_offers().values()]
@@ -312,7 +340,9 @@ class Gateway:
             await self._grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
         prompt = asked.prompt
-        tasks = self._tasks(asked.wanted, [prompt.tokens], calling, asked.form, prompt.front)
+        tasks = self._tasks(
+            self._client(request), asked.wanted, [prompt.tokens], calling, asked.form, prompt.front
+        )
         heading = self._heading("chatcmpl", asked.wanted)
         if asked.wanted.stream:
             return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
@@ -321,7 +351,7 @@ class Gateway:
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request, read_completion, self._served())
-        tasks = self._tasks(asked.wanted, asked.prompts)
+        tasks = self._tasks(self._client(request), asked.wanted, asked.prompts)
         heading = self._heading("cmpl", asked.wanted)
         before = [text for text in asked.before for _ in range(asked.wanted.choices)]
         if asked.wanted.stream:
@@ -338,6 +368,7 @@ class Gateway:
 
     def _tasks(
         self,
+        client: str,
         wanted: Wanted,
         prompts: Sequence[tuple[int, ...]],
         calling: Calling | None = None,
@@ -346,7 +377,7 @@ class Gateway:
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = self._model()
-        self._line.check(len(prompts) * wanted.choices)
+        self._line.check(len(prompts) * wanted.choices, client)
         tasks: list[Task] = []
         for prompt in prompts:
             room_for(len(prompt), wanted.max_tokens, model.context)
@@ -362,7 +393,7 @@ class Gateway:
                     seat_wait_s=self._options.full_wait_s,
                     front=front,
                 )
-                tasks.append(Task(len(tasks), prompt, settings, calling))
+                tasks.append(Task(len(tasks), prompt, settings, calling, client))
         return tasks
 
     def _heading(self, prefix: str, wanted: Wanted) -> Heading:

@@ -1,4 +1,4 @@
-"""Ten clients that abuse one mesh in one way, in a process of their own: `KIND MODEL API SERVER LINK`.
+"""Ten clients that abuse one mesh in one way, in a process of their own: `KIND MODEL API KEY SERVER LINK`.
 
 It says "ready" once everything is made that is to be sent, begins with the first line on standard input, ends with the
 end of that, and says last what it was answered: a JSON object of counts. It stands behind all others of this machine,
@@ -44,10 +44,10 @@ Count = Callable[[str], None]
 
 def main() -> None:
     """The program."""
-    kind, model, api, server, link = sys.argv[1:]
+    kind, model, api, key, server, link = sys.argv[1:]
     stand_behind()
     with suppress(KeyboardInterrupt):
-        asyncio.run(_run(KINDS[kind](model), api, server, link))
+        asyncio.run(_run(KINDS[kind](model), Api(api, key), server, link))
 
 
 def stand_behind() -> None:
@@ -58,7 +58,15 @@ def stand_behind() -> None:
             Path("/proc/self/autogroup").write_text(str(LEAST_NICE))
 
 
-async def _run(abuse: Abuse, api: str, server: str, link: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A gateway, and the key that all ten have."""
+
+    base: str
+    key: str
+
+
+async def _run(abuse: Abuse, api: Api, server: str, link: str) -> None:
     counts: Counter[str] = Counter()
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader()
@@ -104,15 +112,15 @@ class Start:
 
 
 async def _clients(
-    stack: AsyncExitStack, abuse: Abuse, api: str, server: str, link: str, start: Start, count: Count
+    stack: AsyncExitStack, abuse: Abuse, api: Api, server: str, link: str, start: Start, count: Count
 ) -> list[Coroutine[Any, Any, None]]:
     match abuse:
         case Posts():
-            at = urlsplit(server if abuse.path == "/plan" else api)
+            at = urlsplit(server if abuse.path == "/plan" else api.base)
             assert at.hostname is not None
             assert at.port is not None
             numbers = iter(range(10**9))
-            asks = _Asks((at.hostname, at.port), abuse, numbers.__next__)
+            asks = _Asks((at.hostname, at.port), api.key, abuse, numbers.__next__)
             return [_posts(asks, start, count) for _ in range(CLIENTS * abuse.at_once)]
         case Messages():
             http = await stack.enter_async_context(aiohttp.ClientSession())
@@ -140,6 +148,7 @@ async def _computes(start: Start, count: Count) -> None:
 @dataclass(frozen=True, slots=True)
 class _Asks:
     address: tuple[str, int]
+    key: str
     posts: Posts
     number: Callable[[], int]  # of the next request
 
@@ -149,18 +158,19 @@ async def _posts(asks: _Asks, start: Start, count: Count) -> None:
     while True:
         try:
             async with asyncio.timeout(ANSWER_S):
-                count(await _posted(asks.address, asks.posts, asks.posts.body(asks.number())))
+                count(await _posted(asks, asks.posts.body(asks.number())))
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
             count(type(error).__name__)
         await asyncio.sleep(PAUSE_S)
 
 
-async def _posted(address: tuple[str, int], posts: Posts, body: bytes) -> str:
+async def _posted(asks: _Asks, body: bytes) -> str:
     """The status of the answer, or how it went without one."""
+    address, posts = asks.address, asks.posts
     length = ENDLESS_BYTES if posts.way is Way.ENDLESS else len(body)
     head = (
         f"POST {posts.path} HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
+        f"Authorization: Bearer {asks.key}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
     )
     reader, writer = await asyncio.open_connection(*address)
     try:

@@ -46,7 +46,7 @@ SESSIONS: Final = 4
 VOTERS: Final = 3
 OVERHEAD_BYTES: Final = 512 << 20
 VOTER_BYTES: Final = 64 << 20  # of those that hold nothing of the model
-READY_S: Final = 120.0
+READY_S: Final = 300.0  # ten members join in a process that stands behind all others
 CALM_S: Final = 1.5  # after everybody is there, and after each kind
 END_S: Final = 10.0  # for the clients to say what they were answered
 TRY_S: Final = 20.0  # of one question about health or of one beat: a longer one counts as this long
@@ -54,15 +54,18 @@ EVERY_S: Final = 0.05  # between two of them
 ANSWER_TOKENS: Final = 400
 QUESTION: Final = "Tell me a long story about the sea and everybody who lives in it."
 MEMORY_EVERY_S: Final = 0.5
+OWN_KEY: Final = "who-asks"
+THEIR_KEY: Final = "who-abuses"
 QUIET: Final = "quiet"
 
 
 class Serving(JoinedProcess):
     """`shoal serve` with a gateway beside."""
 
-    def __init__(self, how: How, model_id: str) -> None:
+    def __init__(self, how: How, model_id: str, keys: Path) -> None:
         super().__init__("founder", how)
         self._model_id = model_id
+        self._keys = keys
 
     def words(self) -> tuple[str, ...]:
         """The words of the command line."""
@@ -76,6 +79,8 @@ class Serving(JoinedProcess):
             "0",
             "--api",
             "0",
+            "--api-key-file",
+            str(self._keys),
             "--no-qr",
             *promised,
         )
@@ -173,7 +178,9 @@ async def _bench(store: Store, model_id: str, kinds: Sequence[str], each_s: floa
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-bench-")))
         how = How("", store.root, folder, memory, 1, "auto", "")
-        founder = Serving(how, model_id)
+        keys = folder / "keys"
+        keys.write_text(f"{OWN_KEY}\n{THEIR_KEY}\n")
+        founder = Serving(how, model_id, keys)
         stack.push_async_callback(founder.end)
         say("starting a founder and two voters")
         await founder.start()
@@ -188,7 +195,9 @@ async def _bench(store: Store, model_id: str, kinds: Sequence[str], each_s: floa
         )
         await _until_whole(mesh)
         leader = mesh.view.leader or ""
-        http = await stack.enter_async_context(aiohttp.ClientSession(api))
+        http = await stack.enter_async_context(
+            aiohttp.ClientSession(api, headers={"Authorization": f"Bearer {OWN_KEY}"})
+        )
         server = parse_link(link).server
         assert founder.pid is not None
         async with _seeing(mesh, http, manifest.name, leader, founder.pid, seen):
@@ -263,7 +272,7 @@ async def _until_whole(mesh: MeshMember) -> None:
 async def _abused(kind: str, model: str, api: str, server: str, link: str) -> AsyncIterator[dict[str, int]]:
     """While the block runs, ten clients do their worst; at its end the yielded counts say what they were answered."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "peer.bench.abuse.clients", kind, model, api, server, link),
+        *(sys.executable, "-m", "peer.bench.abuse.clients", kind, model, api, THEIR_KEY, server, link),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,  # Ctrl-C is for this program, which then ends them

@@ -536,9 +536,55 @@ async def test_a_full_line_refuses_and_says_when_to_come_again() -> None:
     line = Line(lambda: 1, 1)
     line.check(2)
     with pytest.raises(ApiError) as caught:
-        line.check(3)
+        line.check(3, "b")
     assert (caught.value.status, caught.value.code) == (503, "mesh_full")
     assert caught.value.retry_after_s is not None
+
+
+async def test_each_client_has_its_turn_whatever_another_asks() -> None:
+    line, order = Line(lambda: 1, 100), list[str]()
+    await line.enter("a")
+
+    async def ask(client: str) -> None:
+        await line.enter(client)
+        order.append(client)
+        line.leave(client)
+
+    asking = [asyncio.create_task(ask(client)) for client in "aaaaabbc"]
+    await in_line(line, 8)
+    line.leave("a")
+    await asyncio.gather(*asking)
+    assert "".join(order) == "bcabaaaa"
+    assert (line.inside, line.waiting, line._let_in) == (0, 0, {})
+
+
+async def test_a_place_goes_to_who_has_the_fewest() -> None:
+    line = Line(lambda: 3, 100)
+    for client in "aab":
+        await line.enter(client)
+    asking = {client: asyncio.create_task(line.enter(client)) for client in "abc"}
+    await in_line(line, 3)
+    for left, comes in (("b", "c"), ("a", "b"), ("c", "a")):  # c has none, then b, then both have one
+        line.leave(left)
+        await asking.pop(comes)
+        assert not any(each.done() for each in asking.values())
+    assert line.inside == 3
+
+
+async def test_one_client_may_wait_in_half_of_the_line() -> None:
+    line = Line(lambda: 1, 4)
+    await line.enter("a")
+    asking = [asyncio.create_task(line.enter("a")) for _ in range(2)]
+    await in_line(line, 2)
+    with pytest.raises(ApiError) as caught:
+        line.check(1, "a")
+    assert (caught.value.status, caught.value.code) == (429, "rate_limit_exceeded")
+    assert caught.value.retry_after_s is not None
+    line.check(2, "b")
+    for each in asking:
+        each.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    line.check(1, "a")
 
 
 async def test_room_that_comes_lets_more_in() -> None:

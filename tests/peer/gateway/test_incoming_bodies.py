@@ -119,7 +119,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
     [
         (Room(most_of_client=2), "aaa", 429),
         (Room(most=2), "aab", 503),
-        (Room(most_bytes=MIB), "aab", 503),
+        (Room(most_bytes=MIB), "abc", 503),
     ],
 )
 async def test_the_oldest_makes_room_for_the_next(room: Room, clients: str, status: int) -> None:
@@ -136,10 +136,39 @@ async def test_the_oldest_makes_room_for_the_next(room: Room, clients: str, stat
 
 
 async def test_bodies_that_are_being_read_count_and_small_ones_always_fit() -> None:
-    async with site(Room(most_bytes=MIB)) as here, here.sent(b"hold" + b"x" * (MIB - 99)) as held:
-        await here.held.acquire()
-        assert await here.asked(b"x" * (2 * SMALL_BYTES)) == 503
-        assert await here.asked(b"x" * SMALL_BYTES) == 200
+    half = b"hold" + b"x" * (MIB // 2 - 99)
+    async with (
+        site(Room(most_bytes=MIB)) as here,
+        here.sent(half, client="a") as held,
+        here.sent(half, client="b"),
+    ):
+        for _ in range(2):
+            await here.held.acquire()
+        assert await here.asked(b"x" * (2 * SMALL_BYTES), client="c") == 503
+        assert await here.asked(b"x" * SMALL_BYTES, client="c") == 200
         here.gate.set()
         assert (await answer(held))[0] == 200
-        assert await here.asked(b"x" * (2 * SMALL_BYTES)) == 200
+        assert await here.asked(b"x" * (2 * SMALL_BYTES), client="c") == 200
+
+
+async def test_one_client_has_half_of_the_memory_and_others_find_room() -> None:
+    async with site(Room(most_bytes=MIB)) as here, here.sent(b"hold" + b"x" * (MIB // 2 - 99)):
+        await here.held.acquire()
+        assert await here.asked(b"x" * (2 * SMALL_BYTES)) == 429
+        assert await here.asked(b"x" * SMALL_BYTES) == 200
+        assert await here.asked(b"x" * (2 * SMALL_BYTES), client="b") == 200
+        here.gate.set()
+
+
+async def test_few_bodies_of_one_client_are_read_at_a_time_and_those_of_others_meanwhile() -> None:
+    async with (
+        site(Room(most_read_of_client=1)) as here,
+        here.sent(b"hold") as first,
+        here.sent(b"hold") as second,
+    ):
+        await here.held.acquire()
+        assert await here.asked(b"x", client="b") == 200
+        assert here.held.locked(), "the other waits"
+        here.gate.set()
+        assert [(await answer(each))[0] for each in (first, second)] == [200, 200]
+        assert not here.incoming._reading

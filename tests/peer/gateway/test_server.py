@@ -7,16 +7,20 @@ import errno
 import logging
 import os
 import socket
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import ClientSession
 
 from peer.errors import NoPlan
+from peer.gateway import server
 from peer.gateway.answers import Answers, Task
 from peer.gateway.chat_requests import completion_request
+from peer.gateway.client_pace import Bounds
 from peer.gateway.request_reading import ReadCompletion
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
@@ -125,6 +129,30 @@ async def test_who_is_lost_is_said_by_name_though_nothing_changed_since_this_pee
             await here.until(lambda: asker.view.leader is None)
             assert asker.links.is_connected("a"), "silence is noticed later than an election"
             assert "the coordinator (a) is gone: no answer meanwhile" in str(asker.leader_watch.missing(0))
+
+
+async def test_who_asks_too_often_is_refused_after_a_while_and_others_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "HELD_S", 0.2)
+    options = replace(LOCAL, keys=("one", "other"), pace=Bounds(2, 1000.0, 0))
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q", options) as (http, _):
+
+            async def ask(key: str, path: str = "/v1/models") -> tuple[int, str]:
+                own = {"Authorization": f"Bearer {key}"}
+                async with http.get(http.headers["X-Base"] + path, headers=own) as answer:
+                    return answer.status, answer.headers.get("Retry-After", "")
+
+            assert [(await ask("one"))[0] for _ in range(2)] == [200, 200]
+            since = time.monotonic()
+            assert await ask("one") == (429, "600")
+            assert time.monotonic() - since >= 0.2
+            assert (await ask("other"))[0] == 200
+            assert [(await ask(f"none {at}"))[0] for at in range(3)] == [401, 401, 429], "by their address"
+            assert (await ask("one", "/healthz"))[0] == 200
 
 
 async def nothing() -> None:

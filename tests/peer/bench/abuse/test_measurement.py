@@ -82,7 +82,7 @@ async def test_clients_begin_when_told_and_end_with_their_input() -> None:
     arrived = asyncio.Semaphore(0)
     async with server(arrived) as url, asyncio.timeout(WITHIN_S):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", PROGRAM, "grammars", "toy", url, url, ""),
+            *(sys.executable, "-c", PROGRAM, "grammars", "toy", url, "key", url, ""),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
