@@ -9,6 +9,7 @@ is being answered, or that became a WebSocket, is bounded by what answers it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,8 +22,15 @@ from aiohttp import web
 FIRST_S: Final = 15.0  # from the connection to the end of its first head
 IDLE_S: Final = 75.0  # from an answer to the end of the next head
 HANDSHAKE_S: Final = 10.0  # of TLS, before there is a connection
+SHORTAGE_RETRY_AFTER_S: Final = 5
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN})
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def is_shortage(problem: BaseException) -> bool:
+    """Whether this machine lacks memory or descriptors for the moment, so that the same can be tried again."""
+    return isinstance(problem, MemoryError) or getattr(problem, "errno", None) in _SHORTAGES
 
 
 @dataclass(frozen=True, slots=True)

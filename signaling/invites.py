@@ -194,6 +194,11 @@ class Admissions:
         self.revocations: dict[bytes, Revocation] = {}  # invite key -> revocation
         self.admitted: dict[bytes, dict[str, None]] = {}  # invite key -> peer ids, oldest first
 
+    @property
+    def entries(self) -> int:
+        """How many grants, revocations and uses it has."""
+        return len(self.grants) + len(self.revocations) + sum(map(len, self.admitted.values()))
+
     def register(self, grant: Grant) -> None:
         """Keep an invite's grant after checking it."""
         verify_grant(grant, self.mesh)

@@ -30,7 +30,10 @@ class Limits:
     rooms: int = 1000
     remembered: int = 10_000  # meshes with nobody in, kept for their invites and revocations
     members: int = 128  # per room
+    entries: int = 100_000  # grants, revocations and uses of all meshes; a kilobyte each
+    entries_of_mesh: int = 256  # that a mesh may have, whatever others have
     queued_bytes: int = 4 * 1024 * 1024  # per socket, what a slow reader may leave lying
+    queued_in_all: int = 256 * 1024 * 1024
     join_within_s: float = 20.0  # a socket that does not join is closed
     plan_bytes: int = 4 * 1024 * 1024
     plan_within_s: float = 20.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from signaling.room import Hub
@@ -12,12 +14,12 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics:
     """Counters of one server, in Prometheus' text form."""
 
-    def __init__(self, hub: Hub) -> None:
+    def __init__(self, hub: Callable[[], Hub]) -> None:
         self._registry = CollectorRegistry()
         rooms = Gauge("shoal_rooms", "Rooms with at least one member", registry=self._registry)
-        rooms.set_function(hub.occupied)
+        rooms.set_function(lambda: hub().occupied())
         members = Gauge("shoal_members", "Members in all rooms", registry=self._registry)
-        members.set_function(hub.members)
+        members.set_function(lambda: hub().members())
         self.sockets = Gauge("shoal_sockets", "Open WebSockets, joined or not", registry=self._registry)
         self.relayed = Counter(
             "shoal_relayed_messages",

@@ -20,6 +20,7 @@ from signaling.errors import (
     ReplayedJoin,
     RoomFull,
     SignalingError,
+    TooManyGrants,
     TooManyRooms,
     UnknownInvite,
     UnknownPeer,
@@ -181,6 +182,8 @@ class Hub:
         self._gate = JoinGate(policy.limits.joins)
         self._sockets: dict[int, _Waiting | _Inside] = {}
         self.rooms: dict[str, Room] = {a.mesh: Room(a) for a in remembered}
+        self._entries = {mesh: room.admissions.entries for mesh, room in self.rooms.items()}
+        self._all_entries = sum(self._entries.values())
 
     def occupied(self) -> int:
         """Rooms with somebody in."""
@@ -287,17 +290,24 @@ class Hub:
     def _enter(self, socket: int, room: Room, presence: Presence, now_unix: float) -> list[Effect]:
         effects: list[Effect] = []
         limits, mesh, peer = self._policy.limits, presence.mesh, presence.peer
-        old = room.members.pop(peer, None)
+        old = room.members.get(peer)
         if old is None and len(room.members) >= limits.members:
             raise RoomFull(f"the room has its {limits.members} members: somebody must leave first")
         viewers = [
-            m for m in room.members.values() if m.presence.vouch and m.presence.person == presence.person
+            m
+            for m in room.members.values()
+            if m.presence.vouch and m.presence.person == presence.person and m is not old
         ]
         if presence.vouch is not None and len(viewers) >= MAX_VIEWERS:
             raise RoomFull(f"{MAX_VIEWERS} more tabs of this browser are in the room already: close some")
         if old is None and not room.members and self.occupied() >= limits.rooms:
             raise TooManyRooms(f"this server has its {limits.rooms} rooms: use another server")
+        if self._is_full(room) and presence.person not in room.admissions.admitted.get(
+            presence.grant.key, {}
+        ):
+            raise TooManyRooms("this server has no memory for more members of this mesh: use another server")
         if old is not None:
+            room.members.pop(peer)
             del self._sockets[old.socket]
             effects.append(Drop(old.socket, Replaced("the same peer key joined again from another place")))
         if mesh not in self.rooms:
@@ -311,6 +321,7 @@ class Hub:
         room.members[peer] = _Member(socket, presence)
         self._sockets[socket] = _Inside(mesh, peer)
         if new:
+            effects.extend(self._counted(room))
             effects.append(Persist(mesh))
         revocations = tuple(room.admissions.revocations.values())
         effects.append(
@@ -320,29 +331,69 @@ class Hub:
         return effects
 
     def _make_room(self) -> list[Effect]:
-        """Forget the mesh that nobody has used for longest, if possible one without counted uses."""
+        """Forgets a mesh where one more would be too many."""
         if len(self.rooms) < self._policy.limits.remembered + self._policy.limits.rooms:
             return []
+        return self._forget_one()
+
+    def _forget_one(self) -> list[Effect]:
+        """Forgets the mesh that nobody has used for longest, of those with nobody in, if possible one without counted
+        uses.
+        """
         empty = [room.admissions for room in self.rooms.values() if not room.members]
-        light = [a for a in empty if not a.revocations and not any(g.uses for g in a.grants.values())]
-        mesh = (light or empty)[0].mesh
-        del self.rooms[mesh]
-        return [Forget(mesh)]
+        light = (a for a in empty if not a.revocations and not any(g.uses for g in a.grants.values()))
+        found = next(light, empty[0] if empty else None)
+        if found is None:
+            return []
+        del self.rooms[found.mesh]
+        self._all_entries -= self._entries.pop(found.mesh, 0)
+        return [Forget(found.mesh)]
+
+    def _counted(self, room: Room) -> list[Effect]:
+        """After entries of a room came or went: forgets others while all have too many."""
+        mesh, entries = room.admissions.mesh, room.admissions.entries
+        self._all_entries += entries - self._entries.get(mesh, 0)
+        self._entries[mesh] = entries
+        effects: list[Effect] = []
+        while self._all_entries > self._policy.limits.entries:
+            gone = self._forget_one()
+            if not gone:
+                break
+            effects += gone
+        return effects
+
+    def _is_full(self, room: Room) -> bool:
+        """Whether it may have no further entry: all have as many as may be, and this one no less than its share."""
+        limits = self._policy.limits
+        if self._all_entries < limits.entries or room.admissions.entries < limits.entries_of_mesh:
+            return False
+        return all(other.members for other in self.rooms.values())  # else one is forgotten
+
+    def _check_full(self, room: Room) -> None:
+        if self._is_full(room):
+            raise TooManyGrants("this server has no memory for more invites of this mesh: use another server")
 
     def _register(self, socket: int, room: Room, register: Register, now_unix: float) -> list[Effect]:
         admissions = room.admissions
         admissions.forget_expired(now_unix)
+        effects = self._counted(room)
         answer = Registered(register.request)
         fresh: list[Revocation] = []
         try:
             for revocation in register.revocations:  # what was taken before an error stays: it is signed
+                if revocation.key not in admissions.revocations:
+                    self._check_full(room)
                 if admissions.revoke(revocation):
                     fresh.append(revocation)
+                    effects += self._counted(room)
             for grant in register.grants:
+                if grant.key not in admissions.grants:
+                    self._check_full(room)
                 admissions.register(grant)
+                effects += self._counted(room)
         except SignalingError as error:
             answer = Registered(register.request, code_of(error), str(error)[:MAX_TEXT_CHARS])
-        effects: list[Effect] = [Persist(admissions.mesh)]
+        effects.append(Persist(admissions.mesh))
         for revocation in fresh:
             effects.append(Send(room.sockets(), Revoked(revocation)))
             gone = [m for m in room.members.values() if m.presence.grant.key == revocation.key]

@@ -37,7 +37,13 @@ from signaling.errors import (
 )
 from signaling.generated.messages import MAX_CLIENT_BYTES, MAX_JOIN_BYTES, Registered, Relay, ServerMessage
 from signaling.guard import check_host, check_origin
-from signaling.http_connections import ConnectionRoom, HttpConnections, listening
+from signaling.http_connections import (
+    SHORTAGE_RETRY_AFTER_S,
+    ConnectionRoom,
+    HttpConnections,
+    is_shortage,
+    listening,
+)
 from signaling.ice import LENT_TIMES
 from signaling.limits import SocketMeter
 from signaling.messages import decode_client, encode
@@ -106,20 +112,42 @@ class RunningServer:
     port: int
 
 
+@dataclass(slots=True)
+class Queued:
+    """Bytes that wait to be written, of all sockets."""
+
+    bytes: int = 0
+
+
 class _Socket:
     """One WebSocket: what waits to be written, and the task that writes it."""
 
-    def __init__(self, number: int, address: str, ws: web.WebSocketResponse, request: web.Request) -> None:
+    def __init__(
+        self, number: int, address: str, ws: web.WebSocketResponse, request: web.Request, all_queued: Queued
+    ) -> None:
         self.number = number
         self.address = address
         self.ws = ws
         self.queued_bytes = 0
+        self._all_queued = all_queued
+        self._is_over = False
         self._request = request
         self._outbox: asyncio.Queue[str | None] = asyncio.Queue()
 
     def queue(self, text: str) -> None:
-        self.queued_bytes += len(text)
-        self._outbox.put_nowait(text)
+        if not self._is_over:
+            self._count(len(text))
+            self._outbox.put_nowait(text)
+
+    def over(self) -> None:
+        """Nothing of it waits any more."""
+        self._count(-self.queued_bytes)
+        self._is_over = True
+
+    def _count(self, more: int) -> None:
+        if not self._is_over:
+            self.queued_bytes += more
+            self._all_queued.bytes += more
 
     def finish(self) -> None:
         """Close once everything queued is written."""
@@ -143,7 +171,7 @@ class _Socket:
                 RuntimeError,
             ):  # RuntimeError: aiohttp's word for a socket that is closing
                 return
-            self.queued_bytes -= len(text)
+            self._count(-len(text))
         await self.ws.close()
 
 
@@ -154,9 +182,10 @@ class SignalingServer:
         self._options = options
         self._state = StateFolder(options.state_folder) if options.state_folder else None
         self.hub = Hub(options.policy, self._state.load() if self._state else ())
-        self.metrics = Metrics(self.hub)
+        self.metrics = Metrics(lambda: self.hub)
         self._sockets: dict[int, _Socket] = {}
         self._numbers = 0
+        self._queued = Queued()
         self._saving = asyncio.Lock()
         self._empty = asyncio.Event()  # set whenever the last socket goes
 
@@ -177,7 +206,7 @@ class SignalingServer:
             )
         await ws.prepare(request)
         self._numbers += 1
-        socket = _Socket(self._numbers, address, ws, request)
+        socket = _Socket(self._numbers, address, ws, request, self._queued)
         self._sockets[socket.number] = socket
         self.metrics.sockets.set(len(self._sockets))
         loop = asyncio.get_running_loop()
@@ -194,6 +223,7 @@ class SignalingServer:
         finally:
             deadline.cancel()
             del self._sockets[socket.number]
+            socket.over()
             if not self._sockets:
                 self._empty.set()
             self.metrics.sockets.set(len(self._sockets))
@@ -233,14 +263,24 @@ class SignalingServer:
         socket = self._sockets.get(number)
         if socket is not None and not self.hub.is_inside(number):
             within = self._options.policy.limits.join_within_s
-            for effect in self.hub.step(
-                Broke(number, OutOfOrder(f"no join within {within:g} s")), time.time()
-            ):
+            for effect in self._decided(Broke(number, OutOfOrder(f"no join within {within:g} s"))):
                 self._perform(effect)
+
+    def _decided(self, event: Event) -> list[Effect]:
+        """What the hub says. Where memory ran out in the middle of that, all begin anew: who is in joins again."""
+        try:
+            return self.hub.step(event, time.time())
+        except MemoryError:
+            log.error("memory ran out: all members are asked to join again")
+            self.hub = Hub(self._options.policy, [room.admissions for room in self.hub.rooms.values()])
+            for socket in list(self._sockets.values()):
+                socket.abort()
+                socket.over()
+            return []
 
     async def _step(self, event: Event) -> None:
         kept = True
-        for effect in self.hub.step(event, time.time()):
+        for effect in self._decided(event):
             if isinstance(effect, Persist):
                 kept = await self._persist(effect.mesh)
             elif not kept and isinstance(effect, Send) and isinstance(effect.message, Registered):
@@ -268,12 +308,17 @@ class SignalingServer:
                 pass  # awaited by _step
 
     def _send(self, numbers: Sequence[int], message: ServerMessage) -> None:
-        text = encode(message)
+        text, limits = encode(message), self._options.policy.limits
         for number in numbers:
             socket = self._sockets.get(number)
             if socket is None:
                 continue
-            if socket.queued_bytes + len(text) > self._options.policy.limits.queued_bytes:
+            if self._queued.bytes + len(text) > limits.queued_in_all:
+                slowest = max(self._sockets.values(), key=lambda each: each.queued_bytes)
+                self._count(TooSlow())
+                slowest.abort()
+                slowest.over()
+            if socket.queued_bytes + len(text) > limits.queued_bytes:
                 self._count(TooSlow())
                 socket.abort()  # its reader ends, and the hub hears of it as of any other loss
             else:
@@ -343,7 +388,16 @@ class SignalingServer:
         except (HostRefused, OriginRefused) as error:
             self._count(error)
             return web.Response(status=403, text=f"{error}\n")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except (MemoryError, OSError) as error:
+            if not is_shortage(error):
+                raise
+            log.warning("a request failed: %s", type(error).__name__)
+            raise web.HTTPServiceUnavailable(
+                text="this server is short of memory or open files at the moment: try again\n",
+                headers={"Retry-After": str(SHORTAGE_RETRY_AFTER_S)},
+            ) from error
 
 
 def create_app(

@@ -13,6 +13,7 @@ from aiohttp import web
 from planner.errors import PlannerError
 from planner.model.store import Store
 from signaling.guard import BadRange, parse_range
+from signaling.http_connections import is_shortage
 from signaling.metrics import Metrics
 
 ENVELOPES = "envelopes.json"  # how long rows of a model are, in the store beside its manifest
@@ -55,6 +56,8 @@ def add_store_routes(app: web.Application, store: Store | None, metrics: Metrics
             path = store.blob_path(sha256)
             file = await asyncio.to_thread(open, path, "rb")
         except (PlannerError, OSError) as error:
+            if is_shortage(error):
+                raise
             raise _absent(f"blob {sha256} is not here") from error
         try:
             return await _send(request, file, sha256, metrics)

@@ -6,7 +6,6 @@ Edge. What requests mean is decided in peer.gateway.chat_requests, what answers 
 from __future__ import annotations
 
 import asyncio
-import errno
 import hashlib
 import hmac
 import json
@@ -52,7 +51,7 @@ from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
 from planner.model.sampling_defaults import OPENAI, SamplingDefaults
-from signaling.http_connections import ConnectionRoom, HttpConnections, listening
+from signaling.http_connections import ConnectionRoom, HttpConnections, is_shortage, listening
 
 MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
@@ -60,7 +59,6 @@ PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request 
 CLOSE_WITHIN_S: Final = 2.0
 HELD_S: Final = 1.0  # a refusal of who asks too often, before it is told
 MOST_HELD: Final = 512
-SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN})  # for now
 LEAVING_TURNS: Final = 4  # of the loop, until it knows that a connection ended right after a request
 _HEADER_NAMES: Final = re.compile(r"[A-Za-z0-9-]{1,64}(?: ?, ?[A-Za-z0-9-]{1,64}){0,63}")
 
@@ -568,7 +566,7 @@ def _told(problem: Exception) -> ApiError:
     """What a program hears of any error. Of a defect: that it is one; this machine's log has the rest."""
     if isinstance(problem, PeerError):
         return _problem(problem)
-    if isinstance(problem, MemoryError) or getattr(problem, "errno", None) in SHORT:
+    if is_shortage(problem):
         log.warning("a request failed: %s", type(problem).__name__)
         return ApiError(
             "this machine is short of memory or open files at the moment: try again",

@@ -312,6 +312,37 @@ def test_meshes_are_forgotten_oldest_and_lightest_first(kit: Any) -> None:
     assert set(desk.hub.rooms) == {meshes[0].id, meshes[4].id, meshes[5].id}
 
 
+def test_all_meshes_together_have_so_many_entries_and_each_its_share(kit: Any) -> None:
+    """A flood of invites of made-up meshes takes no more memory than this, and keeps out no mesh with few."""
+    desk = Desk(kit, Policy(Limits(entries=8, entries_of_mesh=4)))
+    floods = [identity_from_seed(bytes([i]) * 32) for i in (1, 2)]
+    grants = {
+        mesh: [kit.invite(letter=letter, mesh=mesh)[1] for letter in "abcdefgh"]
+        for mesh in (*floods, kit.mesh)
+    }
+    answers: dict[Any, str] = {}
+    forgotten: list[str] = []
+    for socket, mesh in enumerate((*floods, kit.mesh), start=1):
+        desk.open(socket)
+        record = desk.founder(socket, mesh)
+        effects = desk.join(socket, record, record.grant)
+        assert errors_of(effects) == []
+        many = 2 if mesh is kit.mesh else 8
+        effects += desk.say(socket, Register(1, tuple(grants[mesh][:many]), ()))
+        answers[mesh] = next(
+            e.message.code for e in effects if isinstance(e, Send) and isinstance(e.message, Registered)
+        )
+        forgotten += [e.mesh for e in effects if isinstance(e, Forget)]
+        if mesh is floods[0]:
+            desk.hub.step(Closed(socket), desk.now)
+    assert [answers[mesh] for mesh in (*floods, kit.mesh)] == ["TooManyGrants", "TooManyGrants", ""]
+    assert forgotten == [floods[0].id], "nobody is in there"
+    sizes = {mesh: room.admissions.entries for mesh, room in desk.hub.rooms.items()}
+    assert sizes == {floods[1].id: 8, kit.mesh.id: 4}
+    desk.open(9)
+    assert errors_of(desk.join(9, desk.founder(9, floods[1]))) == [Replaced], "who was there comes back"
+
+
 # --- rates
 
 

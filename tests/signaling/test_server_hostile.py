@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
 from peer.transport.signaling_client import SignalingClient
+from planner.model.store import Store
 from signaling.generated.messages import MAX_JOIN_BYTES, Leave, Register, Relay
 from signaling.limits import Limits, Rate
 from signaling.messages import encode
 from signaling.presence import SignalKind, make_signal
-from signaling.room import Policy
+from signaling.room import Hub, Policy, Received
 from signaling.server import ServerOptions, serve
 from tests.patience import WITHIN_S
 
@@ -142,10 +145,11 @@ async def test_behind_a_proxy_sockets_count_for_the_address_that_it_saw(behind_p
         assert refused.value.status == 503
 
 
-async def test_a_reader_that_does_not_read_is_cut_off(kit: Any) -> None:
+@pytest.mark.parametrize("bound", [{"queued_bytes": 200_000}, {"queued_in_all": 200_000}])
+async def test_a_reader_that_does_not_read_is_cut_off(kit: Any, bound: dict[str, int]) -> None:
     """The joiner's socket stops being read; the founder goes on, and hears that the joiner is gone."""
     one = kit.ear()
-    limits = Limits(queued_bytes=200_000, messages=Rate(1e6, 1e6), bytes=Rate(1e9, 1e9))
+    limits = Limits(**bound, messages=Rate(1e6, 1e6), bytes=Rate(1e9, 1e9))
     async with (
         serve(ServerOptions(policy=Policy(limits))) as server,
         kit.founder(server.url, one) as founder,
@@ -184,3 +188,48 @@ def _presence(kit: Any, grant: Any, nonces: tuple[bytes, bytes]) -> Any:
     from signaling.presence import make_presence
 
     return make_presence(kit.key("s"), kit.key("i"), grant, "slow", nonces)
+
+
+async def test_where_memory_runs_out_members_join_again_by_themselves(
+    kit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may run out in the middle of a step, which leaves some of what is known half changed."""
+    one = kit.ear()
+    step, failing = Hub.step, [False]
+
+    def stepped(self: Hub, event: Any, now_unix: float) -> Any:
+        if isinstance(event, Received) and failing[0]:
+            failing[0] = False
+            self._sockets.clear()
+            raise MemoryError
+        return step(self, event, now_unix)
+
+    monkeypatch.setattr(Hub, "step", stepped)
+    async with serve(ServerOptions()) as server, kit.founder(server.url, one) as founder:
+        link, grant = kit.invite(server.url)
+        await founder.register(grant)
+        async with kit.joiner(link, "j") as joiner:
+            await one.hears("member", joiner.peer)
+            failing[0] = True
+            assert founder._link is not None
+            await founder._link.ws.send_str(encode(Register(9, (), ())))
+            await one.until(lambda: len(one.said("member")) >= 2)
+            async with kit.joiner(link, "k") as third:
+                await one.hears("member", third.peer)
+
+
+@pytest.mark.parametrize("problem", [MemoryError(), OSError(errno.EMFILE, "too many files")])
+async def test_a_blob_that_cannot_be_opened_now_is_not_said_to_be_absent(
+    problem: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(Store, "blob_path", no_room)
+    async with (
+        serve(ServerOptions(), Store(tmp_path)) as server,
+        aiohttp.ClientSession(server.url) as http,
+        http.get(f"/blobs/{'a' * 64}") as answer,
+    ):
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        assert "short of memory or open files" in await answer.text()
