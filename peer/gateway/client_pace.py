@@ -16,9 +16,9 @@ MOST_CLIENTS: Final = 1024  # that are remembered, of those that asked last
 class Bounds:
     """What one client may ask."""
 
-    at_once: int = 50
+    at_once: int = 20
     each_s: float = 0.02  # between two requests after these
-    most_waiting: int = 64  # for that time to come; more are refused
+    most_waiting: int = 128  # for that time to come; more are refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tests.e2e.command import running
 from tests.e2e.namespaces import can_make, inside, star, unplugged
 from tests.e2e.scripted_model import END, scripted_model
 
-ANSWERS = {b"a": b"first", b"b": b"second"}
+ANSWERS = {b"a": b"first", b"b": b"second", b"c": b"third", b"d": b"fourth"}
 ENDS = ((END.encode(), 1.0),)
 
 
@@ -23,12 +23,12 @@ def network() -> Iterator[None]:
     if why := can_make():
         warnings.warn(f"a network that goes is NOT tested here: {why}", stacklevel=1)
         pytest.skip(why)
-    with star("ann"):
+    with star("ann", "bob"):
         yield
 
 
-def test_who_was_without_a_network_asks_on_when_it_is_back(tmp_path: Path, network: None) -> None:
-    """The same process, without a word from its person, by the same link."""
+def test_who_was_without_a_network_asks_and_lends_on_when_it_is_back(tmp_path: Path, network: None) -> None:
+    """The same processes, without a word from their persons, by the same link."""
     store = Store(tmp_path / "store")
     follows = {asked: ((said, 1.0),) for asked, said in ANSWERS.items()}
     made = scripted_model(
@@ -45,7 +45,13 @@ def test_who_was_without_a_network_asks_on_when_it_is_back(tmp_path: Path, netwo
         link = carol.until(r"^http://10\.77\.\S+")[0]
         carol.until(r"^plan \d+")
         asking = ["chat", link, "--name", "ann", "--state", tmp_path / "ann", *common]
-        with running(tmp_path, *asking, typed=True, before=inside("ann")) as ann:
+        lending = ["join", link, "--name", "bob", "--state", tmp_path / "bob", "--memory", "1GiB"]
+        kept = ["--store", tmp_path / "bob's"]
+        with (
+            running(tmp_path, *lending, *kept, before=inside("bob")) as bob,
+            running(tmp_path, *asking, typed=True, before=inside("ann")) as ann,
+        ):
+            carol.until("^bob is here")
             ann.until("talking to scripted")
             ann.type("a")
             ann.until("^first")
@@ -54,4 +60,14 @@ def test_who_was_without_a_network_asks_on_when_it_is_back(tmp_path: Path, netwo
             ann.until("carol coordinates now")
             ann.type("b")
             ann.until("^second")
-            assert carol.process.poll() is None
+            carol.err.clear()  # that bob is here
+            with unplugged(2):
+                bob.until(r"the coordinator \(carol\) is gone: .* \(looking for it, try 1\)")
+                carol.until("^bob left")
+                ann.type("c")
+                ann.until("^third")
+            bob.until("carol coordinates now")
+            carol.until("^bob is here")
+            ann.type("d")
+            ann.until("^fourth")
+            assert [each.process.poll() for each in (carol, bob)] == [None, None]
