@@ -72,14 +72,14 @@ class IncomingBodies:
         body = _Body(client, asyncio.timeout(self._room.within_s))
         try:
             whole = await self._received(request, body)
-            async with self._place(client):
+            async with self.place(client):
                 yield whole
         finally:
             self._count(body, -body.count)
 
     @asynccontextmanager
-    async def _place(self, client: str) -> AsyncIterator[None]:
-        """One of the places at which bodies of a client are read."""
+    async def place(self, client: str) -> AsyncIterator[None]:
+        """One of the places at which bodies of a client, or what they ask for, are read."""
         places = self._reading.setdefault(client, _Places(asyncio.Semaphore(self._room.most_read_of_client)))
         places.wanted += 1
         try:

@@ -335,7 +335,8 @@ class Gateway:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         asked = await self._read(request, read_chat, self._served())
         if asked.form is not None:
-            await self._grammars().check(asked.form)
+            async with self._incoming.place(self._client(request)):
+                await self._grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
         prompt = asked.prompt
         tasks = self._tasks(

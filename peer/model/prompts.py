@@ -26,7 +26,7 @@ SHORT_RENDERED: Final = (
     3000  # of what is put into tokens: tokenizers take some 250 characters a millisecond at worst
 )
 SHORT_TURNS: Final = 2000  # of a template: some 10 ms
-HERE_SHARE: Final = 0.03  # of the time of this process, for short ones: rare enough for nineteen of twenty heartbeats
+HERE_SHARE: Final = 0.03  # of the time of this process, for short ones: few heartbeats meet one
 HERE_BURST_S: Final = 0.03
 BUDGET: Final = Budget(cpu_s=10.0, memory_bytes=1 << 30)
 AGAIN_S: Final = 5.0  # told to whoever finds too many waiting
