@@ -164,11 +164,13 @@ class Mesh:
 
     @property
     def model(self) -> str:
-        """The name of the model. Raises NoPlan while this process is out of its mesh."""
+        """The name of the model that answers in words. Raises NoPlan where the mesh has none, and while this process is
+        out of it.
+        """
         return self._member.view.chosen.name
 
     async def ready(self, timeout_s: float = READY_WITHIN_S) -> None:
-        """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""
+        """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time or never will."""
         await self._member.until_serving(timeout_s)
 
     async def chat(self, messages: Messages, **options: Unpack[Options]) -> AsyncGenerator[Token]:
@@ -250,12 +252,11 @@ class Mesh:
             await run.close()
 
     async def _pieces(self, messages: Messages, options: Options) -> AsyncGenerator[Delta | Finished]:
+        model = self._member.view.chosen
         turns = _turns(messages, options.get("system", ""))
         text, tools = self._member.text, self._tools(options)
         if tools and (text.tool_template is None or style_of(text.tool_template) is None):
             raise CannotServe(f"the chat template of {self.model} knows no tools")
-        model = self._member.view.state.model
-        assert model is not None  # a member knows it
         whole = [tool.whole for tool in tools] or None
         prompt = await self._member.model.prompts.turns(turns, whole, model.context)
         schema = options.get("schema")

@@ -85,6 +85,7 @@ export const PURE = [
   'src/planner/manifest',
   'src/planner/onnx_messages',
   'src/planner/sampling_defaults',
+  'src/planner/yardstick',
   'src/runtime/kv_slots',
   'src/runtime/slowdown',
   'src/runtime/step_times',

@@ -17,7 +17,6 @@ from typing import Any
 from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
 
-from peer.cli.model_choice import check_asked
 from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.errors import (
@@ -30,6 +29,7 @@ from peer.errors import (
     MeshError,
     NoPlan,
 )
+from peer.launch.served_models import check_asked
 from peer.launch.terminal import Interrupts, either, interrupts, say, unechoed, write
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember

@@ -32,7 +32,6 @@ from peer.cli.conversation_lines import (
     readers,
     whole_lines,
 )
-from peer.cli.model_choice import check_asked
 from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.conversation.conversation_client import Manner, Self, new_id
@@ -40,6 +39,7 @@ from peer.conversation.entry_links import EntryLink
 from peer.conversation.transcripts import as_json, as_markdown, brought, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
+from peer.launch.served_models import check_asked
 from peer.launch.terminal import interrupts, out, say
 from peer.launch.transcript_files import read_transcript
 from peer.limits import SESSION_BYTES

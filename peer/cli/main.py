@@ -296,7 +296,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODEL…",
         nargs="*",
         type=text,
-        help="run beside it: .onnx files, or ids of models that shoal import brought",
+        help="more of them: one that answers in words at most, others as .onnx files, or ids of shoal models",
     )
     _founder(serve)
     _invited(serve)

@@ -1,11 +1,10 @@
-"""`shoal offer`, `shoal withdraw`: which models a mesh runs beside its own; and what `shoal status` says of them."""
+"""`shoal offer`, `shoal withdraw`: which models a mesh runs beside its own."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import hashlib
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -13,13 +12,14 @@ from peer.cli.chat import asker
 from peer.coordination.shared_weights import saved_by
 from peer.errors import BadCommand, CannotServe, PeerError
 from peer.launch.offered_models import offer_of_store
+from peer.launch.served_models import offer_line, offer_shown
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
 from peer.model.fetcher import Fetcher
-from peer.state.display_names import name_of, named, names
+from peer.state.display_names import names
 from peer.state.generated.commands import ModelOffered, ModelWithdrawn
-from peer.state.mesh_state import MeshState, refusal
+from peer.state.mesh_state import refusal
 from peer.state.proposal_rights import may_say
 from peer.storage.peer_keys import OWNERS
 from planner.errors import PlannerError
@@ -112,34 +112,6 @@ async def _is_at_server(fetcher: Fetcher, wanted: ModelOffered) -> None:
 # --- status -----------------------------------------------------------------------------------------------
 
 
-def offers_shown(state: MeshState) -> list[dict[str, Any]]:
-    """The offers as plain data, by name."""
-    return [offer_shown(state, name) for name in sorted(state.offers)]
-
-
-def offer_shown(state: MeshState, name: str) -> dict[str, Any]:
-    """One offer as plain data."""
-    found = state.offers[name]
-    return {
-        "name": name,
-        "model_id": found.model,
-        "version": found.version,
-        "stages": [
-            {
-                "first": stage.first,
-                "stop": stage.stop,
-                "primary": stage.primary,
-                "standbys": list(stage.standbys),
-                "bytes": stage.bytes,
-            }
-            for stage in found.stages
-        ],
-        "predicted_ms": found.latency_us / 1000,
-        "predicted_runs_per_s": found.rate_milli / 1000,
-        "why": [named(line, state.members) for line in found.why],
-    }
-
-
 async def saved_shown(mesh: MeshMember) -> dict[str, Any]:
     """What models save by weights that they share, in bytes, as plain data; `unknown` are offers whose manifest cannot
     be had.
@@ -166,20 +138,3 @@ def saved_lines(shown: dict[str, Any]) -> list[str]:
         if shown[f"{how}_bytes"]
     ]
     return [f"weights that models share save {', '.join(parts)}"] if parts else []
-
-
-def offer_line(name: str, shown: dict[str, Any], called: Mapping[str, str]) -> str:
-    """Where an offered model runs, for people; why nowhere where that is so."""
-    if not shown["stages"]:
-        why = shown["why"][0] if shown["why"] else "the mesh has found no place for it yet"
-        return f"offers {name}, which runs nowhere: {why}"
-    stages = ", ".join(_stage_line(stage, called) for stage in shown["stages"])
-    return f"offers {name}: {stages}; {shown['predicted_ms']:.1f} ms a run, {shown['predicted_runs_per_s']:.1f} runs/s"
-
-
-def _stage_line(stage: dict[str, Any], called: Mapping[str, str]) -> str:
-    last = stage["stop"] - 1
-    units = f"unit {last}" if stage["first"] == last else f"units {stage['first']}-{last}"
-    behind = ", ".join(name_of(peer, called) for peer in stage["standbys"])
-    standby = f", standby {behind}" if behind else ""
-    return f"{name_of(stage['primary'], called)} runs {units} ({bytes_text(stage['bytes'])}{standby})"

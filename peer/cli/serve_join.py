@@ -21,10 +21,10 @@ from peer.coordination.history_writer import open_history
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, StateUnusable
 from peer.launch.defaults import default_name
-from peer.launch.model_import import find_or_import
 from peer.launch.nearby import announced
-from peer.launch.offered_models import offer_beside, offer_of_store
+from peer.launch.offered_models import offer_beside, served_of_store
 from peer.launch.renaming import ask_to_rename, naming, renamable
+from peer.launch.served_models import offer_line, offer_shown
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
@@ -77,10 +77,17 @@ def protection(args: argparse.Namespace) -> Protection:
     return chosen(args.protection, args.redundancy, args.shadow, args.recovery, args.priority)
 
 
-def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMeshFile | None) -> Founding:
-    """The founder's part of the arguments. Raises WrongLink when --public-url cannot be part of a link."""
+def founding(
+    args: argparse.Namespace, store: Store, model_id: str | None, kept: KeptMeshFile | None
+) -> Founding:
+    """The founder's part of the arguments. Raises WrongLink when --public-url cannot be part of a link, BadCommand for
+    options of a model that answers in words where there is none.
+    """
     context = args.context
-    if context is None:
+    if model_id is None:
+        _check_words_only(args)
+        context = 0
+    elif context is None:
         context = min(CONTEXT, decode_manifest(store.manifest_bytes(model_id)).context)
     return Founding(
         model_id=model_id,
@@ -109,6 +116,21 @@ def founding(args: argparse.Namespace, store: Store, model_id: str, kept: KeptMe
         invite_uses=args.uses,
         invite_role=Role(args.role),
     )
+
+
+def _check_words_only(args: argparse.Namespace) -> None:
+    given = {
+        "--context": args.context is not None,
+        "--cuts": args.cuts is not None,
+        "--component": bool(args.component),
+        "--priority": bool(args.priority),
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise BadCommand(
+                f"{option} is about a model that answers in words, and none of these does: leave it out, or name one, "
+                "too"
+            )
 
 
 def policy_of(args: argparse.Namespace) -> Policy:
@@ -155,16 +177,20 @@ def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding
 def serve(args: argparse.Namespace) -> int:
     """Founds a mesh and serves it until Ctrl-C."""
     store = Store(args.store)
-    model_id = find_or_import(
-        store, args.model, args.weights
+    model_id, offered = served_of_store(
+        store, (args.model, *args.more), args.weights
     )  # before there is a loop: Ctrl-C ends it at once
-    offered = [offer_of_store(store, name) for name in args.more]
-    say(f"starting {decode_manifest(store.manifest_bytes(model_id)).name}, model {model_id[:12]}")
+    if model_id is not None:
+        say(f"starting {decode_manifest(store.manifest_bytes(model_id)).name}, model {model_id[:12]}")
+    else:
+        say(
+            f"starting without a model that answers in words: runs {', '.join(each.name for each in offered)}"
+        )
     return asyncio.run(_serve(args, store, model_id, offered))
 
 
 async def _serve(
-    args: argparse.Namespace, store: Store, model_id: str, offered: Sequence[ModelOffered]
+    args: argparse.Namespace, store: Store, model_id: str | None, offered: Sequence[ModelOffered]
 ) -> int:
     async with AsyncExitStack() as stack:
         ctrl = stack.enter_context(interrupts())
@@ -198,7 +224,8 @@ async def _serve(
         show_link(mesh, qr=not args.no_qr)
         if args.nearby:
             model = mesh.view.state.model
-            announcing = announced(mesh.link.url(), called.name, model.name if model is not None else "")
+            shown = model.name if model is not None else ", ".join(each.name for each in offered)
+            announcing = announced(mesh.link.url(), called.name, shown)
             code = await stack.enter_async_context(announcing)
             say(f"announced to this network: shoal join --nearby there, with the code {code}")
         if promise.meet is None and promise.server.web_app is None:
@@ -331,6 +358,7 @@ def follow(mesh: MeshMember, tell: Callable[[str], None], *, from_now: bool = Fa
     """
     present: dict[str, str] = {}
     said = ""
+    placed: dict[str, int] = {}  # where models are offered alone: the placement that was told
     loop = asyncio.get_running_loop()
 
     def no_plan(refused: str) -> None:
@@ -359,6 +387,11 @@ def follow(mesh: MeshMember, tell: Callable[[str], None], *, from_now: bool = Fa
                 tell(f"{present[peer]} left")
         present.clear()
         present.update(here)
+        for name, offer in sorted(state.offers.items()) if state.model is None else ():
+            if offer.version > placed.get(name, 0):
+                placed[name] = offer.version
+                if told:
+                    tell(offer_line(name, offer_shown(state, name), names(state.members)))
         serving = state.serving()
         if serving is not None:
             key = f"plan {serving.version}"
@@ -377,13 +410,15 @@ def follow(mesh: MeshMember, tell: Callable[[str], None], *, from_now: bool = Fa
 
 
 def follow_loading(mesh: MeshMember, tell: Callable[[str], None]) -> None:
-    """Says that the mesh does not serve its model yet, where that is so, and when it does."""
+    """Says that the mesh does not serve its model yet, where that is so, and when it does. Where no model answers in
+    words nobody waits.
+    """
     waits = False
 
     def look() -> None:
         nonlocal waits
         state = mesh.view.state
-        loading = state.serving() is None
+        loading = state.model is not None and state.serving() is None
         if loading != waits:
             waits = loading
             model = state.model.name if state.model else "the model"

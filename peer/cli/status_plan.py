@@ -19,11 +19,20 @@ from rich.text import Text
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.chat import asker
 from peer.cli.fairness_view import lines_of, snapshot_of
-from peer.cli.offers import offer_line, offers_shown, saved_lines, saved_shown
-from peer.cli.plan.plan_models import ModelPlan, draw, of_mesh, plan_model, request_of_file, sections
+from peer.cli.offers import saved_lines, saved_shown
+from peer.cli.plan.plan_models import (
+    ModelPlan,
+    draw,
+    of_mesh,
+    page_of,
+    plan_model,
+    request_of_file,
+    sections,
+)
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
+from peer.launch.served_models import offer_line, offers_shown
 from peer.launch.terminal import either, interrupts, out, say
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
@@ -31,7 +40,7 @@ from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
 from peer.state.plan_record import route_of
 from peer.state.protection import level_of
-from peer.state.readiness import why_not_ready
+from peer.state.readiness import NO_WORDS, NOTHING, runs_any, why_no_words, why_not_ready
 from planner.adapt.serving_plan import choose, default_wish
 from planner.cost.objectives import Component, Wish
 from planner.cost.wording import AGAIN, TIMES, units_text
@@ -90,7 +99,7 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "units": len(units),
         "context": model.context if model else 0,
         "sessions": model.sessions if model else 0,
-        "serving": mesh.sessions.can_answer,
+        "serving": mesh.sessions.can_answer if model is not None else runs_any(state),
         "unreached": sorted(called[peer] for peer in mesh.links.unreached if peer in planned),
         "refused": named(state.refused, state.members),
         "consensus": _consensus(mesh, reports),
@@ -240,8 +249,11 @@ def _hop_us(state: MeshState, peer: str, report: dict[str, Any] | None) -> int |
 
 def view(data: dict[str, Any]) -> Group:
     """The snapshot for people: one line on the mesh, one row for each peer that computes, and the plan."""
+    in_words = data["model"] is not None
     lines = [f"{data['model']}, {data['sessions']} conversations of {data['context']} tokens"]
-    if not data["serving"]:
+    if not in_words:
+        lines = [_runs_only_line(data["offers"])]
+    elif not data["serving"]:
         lost = f"no connection to {', '.join(data['unreached'])}" if data["unreached"] else ""
         lines.append(f"not answering: {lost or data['refused'] or 'peers are loading'}")
     shown = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
@@ -251,7 +263,7 @@ def view(data: dict[str, Any]) -> Group:
     for member in data["members"]:
         if member["compute"]:
             shown.add_row(*map(Text, _row(member)))  # as it is: a name may look like markup
-    lines.append(data["wished"])
+    lines.append(data["wished"] if in_words else f"models are placed for {data['wish']['goal']}")
     lines.append(_protection_line(data["protection"]))
     lines.append(
         consensus_line(data["consensus"], {member["peer"]: member["name"] for member in data["members"]})
@@ -276,6 +288,14 @@ def view(data: dict[str, Any]) -> Group:
     tail += [offer_line(shown_offer["name"], shown_offer, called) for shown_offer in data["offers"]]
     tail += saved_lines(data["saved"])
     return Group(*map(Text, lines), shown, *map(Text, tail))
+
+
+def _runs_only_line(offers: list[dict[str, Any]]) -> str:
+    """What a mesh does that answers nothing in words."""
+    if not offers:
+        return f"{NO_WORDS}, and {NOTHING}"
+    running = sum(bool(offer["stages"]) for offer in offers)
+    return f"{NO_WORDS}; it runs {running} of {len(offers)} offered, which shoal run asks"
 
 
 _SHADOWS = {
@@ -406,7 +426,7 @@ def holders(mesh: MeshMember) -> Table:
 class Described:
     """What `shoal plan` plans for: a mesh, or a cluster that a file describes."""
 
-    request: PlanRequest
+    request: PlanRequest | None  # None: of a mesh without a model that answers in words
     wish: Wish | None
     called: Mapping[str, str] = field(default_factory=dict)  # names of peers, by id
     mesh: MeshState | None = None  # None: of a file, where nothing runs
@@ -420,6 +440,8 @@ async def run_plan(args: argparse.Namespace) -> int:
     if args.model is not None:
         return await plan_model(args)
     of = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
+    if of.request is None:
+        return await _plan_offered(args, of)
     wish = _wish(args, of)
     answer = await asyncio.to_thread(choose, of.request, wish)
     request, named_answer = with_names(of.request, answer, of.called)
@@ -445,6 +467,27 @@ async def run_plan(args: argparse.Namespace) -> int:
     if args.html is not None:
         say(f"drawn in {args.html}: open it in a browser")
     return 1 if isinstance(answer, Infeasible) else 0
+
+
+async def _plan_offered(args: argparse.Namespace, of: Described) -> int:
+    """Explains where offered models run, which is all there is where none answers in words; 1 where none runs."""
+    assert of.mesh is not None
+    if wish_of(args) is not None:
+        raise BadCommand(
+            f"{why_no_words(of.mesh)}; --goal, --strategy and --component are about plans of one that does: leave them "
+            "out, or say shoal wish --goal"
+        )
+    if args.html is not None:
+        await asyncio.to_thread(draw, args.html, page_of(of.models))
+    if args.json:
+        models = [model.fields for model in of.models]
+        out.print(json.dumps({"running": None, "would_be": None, "models": models}), markup=False)
+    else:
+        for line in (why_no_words(of.mesh), *(line for model in of.models for line in ("", *model.lines))):
+            out.print(line, markup=False)
+    if args.html is not None:
+        say(f"drawn in {args.html}: open it in a browser")
+    return 0 if any(model.found is not None for model in of.models) else 1
 
 
 def running_lines(state: MeshState) -> list[str]:
@@ -503,10 +546,11 @@ async def _of_mesh(args: argparse.Namespace) -> Described:
     args.link = args.what
     with interrupts() as ctrl:
         async with asker(args, ctrl) as mesh:
-            assert mesh.manifest is not None
             state = mesh.view.state
             with ctrl.cancelling():
                 models = await of_mesh(mesh, None, Store(args.store))
+            if mesh.manifest is None:
+                return Described(None, None, names(state.members), state, models)
             return Described(
                 request_of(state, mesh.manifest), planner_wish(state), names(state.members), state, models
             )

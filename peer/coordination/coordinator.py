@@ -130,7 +130,7 @@ class Coordinator:
         if member is None or command.peer != sender or not member.compute:
             raise BadCommand("expected what a member that computes says of itself")
         if isinstance(command, UnitsHeld):
-            most = len(self._units)
+            most = len(self._units) if self.state.model is not None else 0
             if len(command.held) > most or any(stop > most for _, stop in command.held):
                 raise BadCommand(f"held: expected runs of the model's {most} units")
             return None if command.held == member.held else command
@@ -417,18 +417,19 @@ def ready_to_serve(state: MeshState) -> list[Member]:
 def plan_request(
     state: MeshState, units: Sequence[Unit], without: frozenset[str] = frozenset()
 ) -> PlanRequest:
-    """What the planner is asked in this state, once a model is chosen."""
+    """What the planner is asked in this state. Without a model that answers in words there is nothing to ask, and this
+    holds what profiles are checked with.
+    """
     model = state.model
-    assert model is not None
     members = [member for member in ready_to_serve(state) if member.peer not in without]
     here = {member.peer for member in members}
     return PlanRequest(
         units=tuple(units),
         peers=tuple(planner_profile(member) for member in members),
         links=tuple(planner_link(x) for x in state.links if x.src in here and x.dst in here),
-        context=model.context,
-        sessions=model.sessions,
-        objective=model.objective,
+        context=model.context if model is not None else 1,
+        sessions=model.sessions if model is not None else 1,
+        objective=model.objective if model is not None else "latency",
         redundancy=state.protection.redundancy_milli,
         spare=state.protection.spare,
     )

@@ -27,8 +27,8 @@ MAX_NESTING: Final = 100  # lists and objects inside one another, of a whole req
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The model that this gateway answers with, how where a request leaves that out, and the names of those that make
-    embeddings, and of those that take no text at all.
+    """The model that this gateway answers with ("": none), how where a request leaves that out, and the names of those
+    that make embeddings, and of those that take no text at all.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Served:
 
     def check(self, name: str) -> None:
         """Raises ApiError for a model that does not answer here."""
-        if name in (self.name, self.model):
+        if self._is_own(name):
             return
         if name in self.embedders:
             raise _unsuited(f"{name!r} makes embeddings and answers no questions: ask /v1/embeddings", self)
@@ -59,7 +59,7 @@ class Served:
             if self.embedders
             else ": that does a gateway begun with --embedding-model or --api-embedding-model"
         )
-        if name in (self.name, self.model):
+        if self._is_own(name):
             raise _unsuited(f"{name!r} answers in words and makes no embeddings{none}", self)
         if name in self.offers:
             raise _unsuited(
@@ -80,12 +80,19 @@ class Served:
     def line(self) -> str:
         """What is served here, in the middle of a sentence."""
         kinds = (
-            ("answers in words", (self.name,)),
+            ("answers in words", (self.name,) if self.name else ()),
             ("makes embeddings", self.embedders[:1]),
             ("is run by shoal run", sorted(self.offers)),
         )
         parts = [f"{', '.join(map(repr, names))} {does}" for does, names in kinds if names]
-        return f"served are: {'; '.join(parts)}"
+        return (
+            f"served are: {'; '.join(parts)}"
+            if parts
+            else "nothing is served yet: shoal offer has the mesh run a model"
+        )
+
+    def _is_own(self, name: str) -> bool:
+        return self.name != "" and name in (self.name, self.model)
 
 
 def _unsuited(why: str, served: Served) -> ApiError:
@@ -170,7 +177,7 @@ def _check_not_empty(tokens: Sequence[int], param: str) -> None:
         raise ApiError("the prompt is empty: there is nothing to go on from", param=param)
 
 
-def read_embedding(_: Text, raw: bytes, served: Served, most_tokens: int) -> EmbeddingRequest:
+def read_embedding(_: Text | None, raw: bytes, served: Served, most_tokens: int) -> EmbeddingRequest:
     """POST /v1/embeddings, to be answered by a model that reads `most_tokens` at once. Raises ApiError."""
     asked = embedding_request(body_of(raw))
     served.check_embedding(asked.model)
@@ -178,6 +185,23 @@ def read_embedding(_: Text, raw: bytes, served: Served, most_tokens: int) -> Emb
         if not isinstance(one, str) and len(one) > most_tokens:
             raise too_long(f"input {place}: {len(one)} tokens", served.embedders[0], most_tokens)
     return asked
+
+
+def no_text() -> None:
+    """What stands for a tokenizer where no model of the mesh answers in words."""
+
+
+def read_unanswered(_: object, raw: bytes, served: Served) -> ApiError:
+    """Why a request for words has no answer where no model of the mesh answers in words: by the name that it asks."""
+    body = body_of(raw)
+    name = body.get("model") if isinstance(body, dict) else None
+    if not isinstance(name, str) or not name:
+        return ApiError("expected the name of a model; GET /v1/models lists them", param="model")
+    try:
+        served.check(name)
+    except ApiError as refusal:
+        return refusal
+    raise AssertionError(name)  # no name passes
 
 
 def _style(text: Text, asked: ChatRequest, served: Served) -> Style | None:

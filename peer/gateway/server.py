@@ -40,16 +40,27 @@ from peer.gateway.client_pace import Bounds, ClientPace, TooOften
 from peer.gateway.embedder import Embedder
 from peer.gateway.grammar_jobs import Form, GrammarJobs
 from peer.gateway.incoming_bodies import IncomingBodies
-from peer.gateway.request_queue import RETRY_AFTER_S, Line, too_many
-from peer.gateway.request_reading import Served, read_chat, read_completion, read_embedding
+from peer.gateway.request_queue import RETRY_AFTER_S, Line, full, too_many
+from peer.gateway.request_reading import (
+    Served,
+    no_text,
+    read_chat,
+    read_completion,
+    read_embedding,
+    read_unanswered,
+)
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.member.mesh_member import MeshMember
+from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
 from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
+from peer.state.readiness import runs_any
+from planner.errors import JobError, JobTooLarge, JobTooLong
+from planner.jobs.jobs import Jobs
 from planner.model.sampling_defaults import OPENAI, SamplingDefaults
 from signaling.http_connections import ConnectionRoom, HttpConnections, is_shortage, listening
 
@@ -154,9 +165,10 @@ class Gateway:
         self._embedder = embedder
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
-        self._line = Line(lambda: self._model().sessions, options.max_waiting)
+        self._line = Line(self._sessions, options.max_waiting)
         self._answers = Answers(mesh, self._line, options.full_wait_s)
         self._known_grammars: GrammarJobs | None = None
+        self._known_plain: Jobs | None = None
         self._incoming = IncomingBodies()
         self._pace = ClientPace(options.pace)
         self._held = 0  # refusals
@@ -178,6 +190,8 @@ class Gateway:
         self._unsubscribe()
         if self._known_grammars is not None:
             await self._known_grammars.close()
+        if self._known_plain is not None:
+            await self._known_plain.close()
 
     # --- who may ask, and how refusals look
 
@@ -242,6 +256,16 @@ class Gateway:
     def _model(self) -> ModelChosen:
         return self._mesh.view.chosen
 
+    def _in_words(self) -> bool:
+        """Whether a model of the mesh answers in words. Raises NoPlan while this peer is out of its mesh."""
+        view = self._mesh.view
+        if view.state.model is None and view.me not in view.state.members:
+            _ = view.chosen
+        return view.state.model is not None
+
+    def _sessions(self) -> int:
+        return self._model().sessions if self._in_words() else 0
+
     def _defaults(self) -> SamplingDefaults:
         return OPENAI if self._options.openai_defaults else self._mesh.model.sampling_defaults
 
@@ -258,16 +282,13 @@ class Gateway:
         }
 
     def _served(self) -> Served:
-        model, loaded = self._model(), self._embedder
+        loaded = self._embedder
         embedders = (loaded.name, loaded.model_id) if loaded is not None else ()
-        return Served(
-            model.name,
-            model.model,
-            model.context,
-            self._defaults(),
-            embedders,
-            frozenset(self._mesh.view.state.offers),
-        )
+        offers = frozenset(self._mesh.view.state.offers)
+        if not self._in_words():
+            return Served("", "", 0, self._defaults(), embedders, offers)
+        model = self._model()
+        return Served(model.name, model.model, model.context, self._defaults(), embedders, offers)
 
     async def _read(
         self,
@@ -282,10 +303,24 @@ class Gateway:
         if request.content_type != "application/json":
             raise ApiError("expected Content-Type: application/json", 415)
         client = self._client(request)
-        self._line.check(1, client)
+        if self._in_words():
+            self._line.check(1, client)
         async with self._incoming.body(request, client) as raw:
             await _still_there()
+            if not self._in_words():
+                return await self._plain(work, raw, *args)
             return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
+
+    async def _plain(self, work: Callable[..., T], raw: bytes, *args: object) -> T:
+        """The same where no model of the mesh answers in words: there is no tokenizer, which none of it needs."""
+        if self._known_plain is None:
+            self._known_plain = Jobs(no_text, budget=BUDGET)
+        try:
+            return await self._known_plain.run(work, raw, *args)
+        except (JobTooLong, JobTooLarge) as error:
+            raise ApiError(f"this request cannot be read: {error}; send less") from error
+        except JobError as error:
+            raise full(f"this request cannot be read now: {error}", RETRY_AFTER_S) from error
 
     def _client(self, request: web.Request) -> str:
         """Whose request it is, as far as that can be told: its key's, where that is one of ours, or its address's."""
@@ -297,7 +332,8 @@ class Gateway:
         return any(found)
 
     async def _list_models(self, _: web.Request) -> web.Response:
-        shown = [self._shown_model(), *self._shown_embedder(), *self._shown_offers().values()]
+        own = [self._shown_model()] if self._in_words() else []
+        shown = [*own, *self._shown_embedder(), *self._shown_offers().values()]
         return web.json_response(shapes.models(shown))
 
     async def _one_model(self, request: web.Request) -> web.Response:
@@ -310,7 +346,8 @@ class Gateway:
         return web.json_response(self._shown_model())
 
     async def _health(self, _: web.Request) -> web.Response:
-        serves = self._mesh.sessions.can_answer
+        state = self._mesh.view.state
+        serves = self._mesh.sessions.can_answer if state.model is not None else runs_any(state)
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:
@@ -333,6 +370,8 @@ class Gateway:
     # --- answers
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
+        if not self._in_words():
+            raise await self._read(request, read_unanswered, self._served())
         asked = await self._read(request, read_chat, self._served())
         if asked.form is not None:
             async with self._incoming.place(self._client(request)):
@@ -349,6 +388,8 @@ class Gateway:
         return web.json_response(shapes.chat(heading, choices, used), headers=waited)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
+        if not self._in_words():
+            raise await self._read(request, read_unanswered, self._served())
         asked = await self._read(request, read_completion, self._served())
         tasks = self._tasks(self._client(request), asked.wanted, asked.prompts)
         heading = self._heading("cmpl", asked.wanted)

@@ -35,6 +35,7 @@ LONG_BYTES: Final = 1 << 30  # of a model, whose check takes longer than a perso
 ENVELOPES: Final = "envelopes.json"  # as peer.audit.norm_envelopes has it
 ENCODER_WEIGHTS: Final = "f32"  # embedding models are kept as float32
 
+ONE_ANSWERS: Final = ": a mesh has one model that answers, with which shoal serve founds it"
 _DOES: Final = {
     Kind.ANSWERS: "answers in words",
     Kind.EMBEDDINGS: "makes embeddings",
@@ -93,6 +94,10 @@ def find_or_import_graph(store: Store, name: str) -> str:
     whose encoder is cut then.
     """
     found = _by_id(store, name)
+    if found is not None and found.kind is Kind.ANSWERS:
+        raise UnknownArchitecture(
+            f"{found.name} ({name}) answers in words and is no model of inputs and outputs{ONE_ANSWERS}"
+        )
     if found is not None:
         return _of_kind(found, name, Kind.GRAPH).model_id
     located = locate(name, store.root, say)
@@ -101,10 +106,30 @@ def find_or_import_graph(store: Store, name: str) -> str:
     if isinstance(source, SourceGraph):
         return _found_graph(store, source, contents, name).model_id
     if not isinstance(source, SourceEncoder):
-        raise UnknownArchitecture(f"{source.name} is no model of inputs and outputs: expected an .onnx file")
+        raise UnknownArchitecture(
+            f"{source.name} answers in words and is no model of inputs and outputs{ONE_ANSWERS}"
+        )
     encoder = find_or_import_encoder(store, name)
     with encoder_file(store, encoder) as file:
         return _found_graph(store, replace(file, name=source.name), contents, name).model_id
+
+
+def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> StoredModel:
+    """As `find_or_import`, for whatever a mesh serves: a model that answers in words, or one of inputs and outputs."""
+    found = _by_id(store, name)
+    if found is not None and found.kind is Kind.ANSWERS:
+        return found
+    if found is None:
+        located = locate(name, store.root, say)
+        if not _is_graph(located):
+            contents = _contents(store, located)
+            known = _known(store, located.name, weights, contents)
+            if known is not None and known.kind is Kind.ANSWERS:
+                return known
+            source = located.open()
+            if not isinstance(source, SourceEncoder):
+                return _stored(store, _put(store, answering(source), weights, contents, name))
+    return _stored(store, find_or_import_graph(store, name))
 
 
 def _find_or_import(store: Store, name: str, weights: WeightFormat, kind: Kind) -> str:

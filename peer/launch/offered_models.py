@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from peer.errors import BadCommand
+from peer.launch.stored_models import Kind, StoredModel
 from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import ModelOffered
 from peer.state.member_commands import check_command
 from peer.state.mesh_state import refusal
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.store import Store
+from planner.types import WeightFormat
 
 
 def offer_of_store(store: Store, name: str, called: str | None = None) -> ModelOffered:
@@ -25,6 +29,31 @@ def graph_of_store(store: Store, name: str) -> tuple[str, GraphManifest]:
 
     model = find_or_import_graph(store, name)
     return model, decode_graph_manifest(store.manifest_bytes(model))
+
+
+def served_of_store(
+    store: Store, names: Sequence[str], weights: WeightFormat
+) -> tuple[str | None, list[ModelOffered]]:
+    """Of the models of a mesh, imported where the store does not have them, the id of the one that answers in words
+    (None: none does), and the offers of the others. Raises as `offer_of_store`, and BadCommand for a second one that
+    answers.
+    """
+    from peer.launch.model_import import find_or_import_any
+
+    words: StoredModel | None = None
+    offered: list[ModelOffered] = []
+    for name in names:
+        found = find_or_import_any(store, name, weights)
+        if found.kind is not Kind.ANSWERS:
+            offered.append(offer_of(found.model_id, found.name))
+        elif words is None or words.model_id == found.model_id:
+            words = found
+        else:
+            raise BadCommand(
+                f"{words.name} and {found.name} both answer in words, and a mesh has one model that does: serve the "
+                "other in a mesh of its own"
+            )
+    return words.model_id if words is not None else None, offered
 
 
 async def offer_beside(mesh: MeshMember, wanted: ModelOffered) -> None:

@@ -21,9 +21,11 @@ from typing import Final
 
 from peer.coordination.coordinator import check_cuts
 from peer.coordination.plan_forecast import Foresight
+from peer.coordination.planner_goal import wished
 from peer.errors import BadCommand, CannotServe, ConnectFailed, NoRelay, NotAdmitted, PeerError
 from peer.member.mesh_entry import (
     STATE_WAIT_S,
+    Latest,
     asking_in,
     coordinates,
     enter,
@@ -39,12 +41,14 @@ from peer.member.remeasure import MeasuringAgain
 from peer.model.fetcher import Fetcher
 from peer.origin.pinned_ends import own_ends
 from peer.replication.log_keeping import LogKeeping
+from peer.runtime.product_benchmark import measure_product
 from peer.runtime.self_benchmark import UnitTimes, measure_here
 from peer.state.display_names import named
-from peer.state.generated.commands import MAX_ADDRESSES, ModelChosen, RoleGiven, SignalingListed
+from peer.state.generated.commands import MAX_ADDRESSES, ModelChosen, PlanWished, RoleGiven, SignalingListed
 from peer.state.mesh_state import MeshState, refusal
 from peer.state.plan_goal import check_wish
 from peer.state.protection import check_protection
+from peer.state.readiness import why_no_words
 from peer.state.version_negotiation import OLDER, SPOKEN, announced
 from peer.storage.founder_file import KeptInvite
 from peer.storage.journal import Journal
@@ -83,7 +87,7 @@ log = logging.getLogger(__name__)
 class Founding:
     """What the founder decides: which model, whom to let in, where to listen."""
 
-    model_id: str
+    model_id: str | None  # that answers in words; None: the mesh runs what is offered, and nothing else
     mesh: MeshOptions
     server: ServerOptions
     meet: str | None = None  # a signaling server that runs already; None: this process runs one
@@ -224,11 +228,13 @@ async def found(
 
     Raises PortInUse, NotInStore, CannotServe, BadCommand.
     """
-    manifest = decode_manifest(store.manifest_bytes(founding.model_id))
-    units = manifest.planner_units()
+    manifest = None
+    if founding.model_id is not None:
+        manifest = decode_manifest(store.manifest_bytes(founding.model_id))
+        _check_context(manifest, founding.mesh.context)
+    units = manifest.planner_units() if manifest is not None else ()
     if founding.mesh.cuts is not None:
         check_cuts(founding.mesh.cuts, len(units))
-    _check_context(manifest, founding.mesh.context)
     if founding.mesh.wish is not None:
         check_wish(founding.mesh.wish, len(units))
     check_protection(founding.mesh.protection, tuple(unit.name for unit in units))
@@ -256,11 +262,12 @@ async def found(
             mesh = MeshMember(parts, client, kept_log, report)
             door.enter(mesh)
             try:
-                mesh.model.know(manifest)
                 fetcher = Fetcher(store, url)
                 mesh.fetch_by(fetcher)
                 mesh.keep_accounts()
-                _ = mesh.text  # before this machine is measured: the founder asks, too
+                if manifest is not None:
+                    mesh.model.know(manifest)
+                    _ = mesh.text  # before this machine is measured: the founder asks, too
                 coordinates(mesh, fetcher, foresight)
                 meets(mesh)
                 await _register_kept(client, founding.kept, mesh_key)
@@ -268,20 +275,20 @@ async def found(
                 if await _begins(mesh) or not await _come_back(mesh, options, lends):
                     await _promise(mesh, founding, address)
                     await mesh.view.ask_leader(JOIN, asking_in(mesh, options, lends))
+                _check_kept_model(mesh, founding)
                 await _owned_by(mesh, founding.owners)
                 times: UnitTimes | None = None
                 if lends:
                     report(Phase("measure this machine", 0, 0))
-                    measure = partial(measure_here, store, context=founding.mesh.context)
-                    times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
+                    times = await _times(store, manifest, founding.mesh.context, options)
                     mesh.lend(options, fetcher, Journal())
                 if founding.shown is not None:
                     mesh.show(founding.shown.link(address))
                 else:
                     uses = (founding.invite_role, founding.invite_expires_s, founding.invite_uses)
                     mesh.show(await mesh.invite(mesh_key, address, *uses))
-                again = await _measured(mesh, options, times) if times is not None else None
-                mesh.watch_leader(rejoining(mesh, options, again))
+                latest = await _measured(mesh, options, times) if times is not None else None
+                mesh.watch_leader(rejoining(mesh, options, latest))
                 yield mesh
             finally:
                 if not mesh.ended.is_set():
@@ -334,34 +341,42 @@ async def join(
             mesh.keep_accounts(fetcher)
 
             async def learn() -> None:
-                await view.until(lambda state: state.model is not None, STATE_WAIT_S)
+                # Whoever is a member came in after the founder had chosen a model, or none.
+                await view.until(lambda state: state.model is not None or bool(state.members), STATE_WAIT_S)
                 model = view.state.model
-                if model is None:
-                    raise NotAdmitted("the log that this peer kept has no model: begin anew without it")
-                mesh.model.know(await fetcher.manifest(model.model))
+                if model is None and not view.state.members:
+                    raise NotAdmitted("the log that this peer kept has no members: begin anew without it")
+                if model is not None:
+                    mesh.model.know(await fetcher.manifest(model.model))
                 if compute:
                     coordinates(mesh, fetcher)
 
             await enter(mesh, options, compute, SOMEBODY_WAIT_S, learn)
-            if mesh.manifest is None:
+            if not mesh.leadership.is_enabled and mesh.manifest is None:
                 await learn()
             model, manifest = view.state.model, mesh.manifest
-            assert model is not None
-            assert manifest is not None
-            await fetcher.blobs([manifest.tokenizer, *manifest.graphs()])
+            if manifest is not None:
+                await fetcher.blobs([manifest.tokenizer, *manifest.graphs()])
+            else:
+                mesh.runs_only()
             if options.pin_ends:
+                if manifest is None:
+                    raise BadCommand(
+                        f"{why_no_words(view.state)}; --pin-ends is for one that does: leave it out"
+                    )
                 mesh.sessions.keep_ends(await own_ends(manifest, store, fetcher, options.threads))
-            again: MeasuringAgain | None = None
+            latest: Latest | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))
-                measure = partial(measure_here, store, context=model.context)
-                times = await asyncio.to_thread(measure, manifest, options.provider, options.threads)
-                journal = await Journal.open(
-                    own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
-                )
+                times = await _times(store, manifest, model.context if model is not None else 0, options)
+                journal = Journal()
+                if model is not None:
+                    journal = await Journal.open(
+                        own.transactions(model.model), lambda text: report(Phase(text, 0, 0))
+                    )
                 await mesh.lend(options, fetcher, journal).held_again()
-                again = await _measured(mesh, options, times)
-            mesh.watch_leader(rejoining(mesh, options, again))
+                latest = await _measured(mesh, options, times)
+            mesh.watch_leader(rejoining(mesh, options, latest))
             yield mesh
         finally:
             if not mesh.ended.is_set():
@@ -370,13 +385,25 @@ async def join(
                 await mesh.close("left")
 
 
-async def _measured(mesh: MeshMember, options: PeerOptions, times: UnitTimes) -> MeasuringAgain:
-    """Tells the mesh what this peer measured, and answers from here on when the leader asks it to measure again."""
+async def _times(store: Store, manifest: Manifest | None, context: int, options: PeerOptions) -> UnitTimes:
+    """How fast this machine is with units of the model that answers, or with what meshes without one time."""
+    if manifest is None:
+        return await asyncio.to_thread(measure_product, options.threads)
+    measure = partial(measure_here, store, context=context)
+    return await asyncio.to_thread(measure, manifest, options.provider, options.threads)
+
+
+async def _measured(mesh: MeshMember, options: PeerOptions, times: UnitTimes) -> Latest:
+    """Tells the mesh what this peer measured, and answers from here on when the leader asks it to measure again, as it
+    does by the model that answers. Returns what gives the times that were measured last.
+    """
     assert mesh.lending is not None
     await mesh.view.measured(await mesh.lending.measured(times))
+    if mesh.manifest is None:
+        return lambda: times
     again = MeasuringAgain(mesh.view, mesh.stage, mesh.model, options, times, mesh.is_over)
     mesh.links.on(MEASURE, again.answer)
-    return again
+    return lambda: again.times
 
 
 def _tell(report: Report, text: str) -> None:
@@ -402,30 +429,51 @@ async def _begins(mesh: MeshMember) -> bool:
 async def _promise(mesh: MeshMember, founding: Founding, address: str) -> None:
     """What the founder decides goes into the log, as far as it is not there."""
     manifest, coordinating = mesh.manifest, mesh.leadership.current
-    assert manifest is not None
     assert coordinating is not None
     wishes = founding.mesh
-    model = ModelChosen(
-        founding.model_id,
-        manifest.name,
-        len(manifest.planner_units()),
-        wishes.context,
-        wishes.sessions,
-        wishes.objective,
-    )
-    if model != coordinating.state.model:
-        coordinating.submit(model)
+    if manifest is not None:
+        assert founding.model_id is not None
+        model = ModelChosen(
+            founding.model_id,
+            manifest.name,
+            len(manifest.planner_units()),
+            wishes.context,
+            wishes.sessions,
+            wishes.objective,
+        )
+        if model != coordinating.state.model:
+            coordinating.submit(model)
     if coordinating.state.people.roles.get(mesh.me) != "owner":
         coordinating.submit(RoleGiven(mesh.me, "owner"))
     coordinating.set_cuts(wishes.cuts)
-    if wishes.wish is not None and wishes.wish != coordinating.state.wish:
-        coordinating.submit(wishes.wish)
+    wish = wishes.wish
+    if manifest is None and wish is None and wishes.objective != wished(coordinating.state).goal:
+        wish = PlanWished("optimal", wishes.objective)  # which a model's promise says elsewhere
+    if wish is not None and wish != coordinating.state.wish:
+        coordinating.submit(wish)
     coordinating.protect(wishes.protection)
     if refusal(coordinating.state, wishes.fairness) == "":
         coordinating.submit(wishes.fairness)
     if coordinating.state.signaling[:1] != (address,):
         others = (other for other in coordinating.state.signaling if other != address)
         coordinating.submit(SignalingListed((address, *others)[:MAX_ADDRESSES]))
+
+
+def _check_kept_model(mesh: MeshMember, founding: Founding) -> None:
+    """Raises CannotServe where the mesh that was kept answers with a model and this start brings none, or the other
+    way round.
+    """
+    model = mesh.view.state.model
+    if model is not None and founding.model_id is None:
+        raise CannotServe(
+            f"the mesh that is kept here answers with {model.name}: give that model, too, as in "
+            f"shoal serve --keep {model.model[:12]} …"
+        )
+    if model is None and founding.model_id is not None:
+        raise CannotServe(
+            "the mesh that is kept here has no model that answers in words, and others keep it as well: start without "
+            "one, or all of them anew"
+        )
 
 
 async def _owned_by(mesh: MeshMember, owners: tuple[str, ...]) -> None:

@@ -62,11 +62,18 @@ class Lending:
         self._holding: Holding | None = None
 
     def begin(self, fetcher: Fetcher) -> None:
-        """Begins to hold what plans give this peer. The model is known."""
+        """Begins to hold what placements of offered models give this peer, and what plans of the model that answers do,
+        where the mesh has one.
+        """
+        self._parts.flow.lend(fetcher, self.options.threads)
+        self._start(self._around.follow(self._parts.ticks.after))
+        if self._parts.model.manifest is not None:
+            self._hold(fetcher, self._parts.model.manifest)
+
+    def _hold(self, fetcher: Fetcher, manifest: Manifest) -> None:
         parts, options, view = self._parts, self.options, self._parts.view
-        chosen, manifest = view.state.model, parts.model.manifest
+        chosen = view.state.model
         assert chosen is not None
-        assert manifest is not None
         before_call = options.disturbance.before_call if options.disturbance is not None else None
         room = Room(
             options.provider,
@@ -81,7 +88,6 @@ class Lending:
             parts.model.store, fetcher, manifest, room, parts.stage.results, parts.stage.core.asker, pacing
         )
         parts.stage.lend(units, self.journal, min(MOST_BYTES, options.memory_bytes // LENT_SHARE))
-        parts.flow.lend(fetcher, options.threads)
         holding = self._holding = Holding(
             parts.links, view, parts.stage, units, self.journal, chosen.sessions, self
         )
@@ -91,7 +97,6 @@ class Lending:
         view.subscribe(self._follow_protection)
         self._start(self._meter_tokens())
         self._start(pacing.follow(parts.ticks.after))
-        self._start(self._around.follow(parts.ticks.after))
         holding.start()
 
     async def measured(self, times: UnitTimes) -> MemberMeasured:

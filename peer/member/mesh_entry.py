@@ -22,20 +22,22 @@ from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLe
 from peer.limits import LOWEST_VERSION
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
-from peer.member.remeasure import MeasuringAgain
 from peer.model.fetcher import Fetcher
 from peer.replication.leader_client import PATIENCE_S
 from peer.replication.replica import Replica
+from peer.runtime.self_benchmark import UnitTimes
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import JOIN, LEADER, JoinRequest
 from peer.wire.json_codec import whole
+from planner.model.yardstick import UNITS
 from signaling.invites import Role
 
 LED_S: Final = 5.0  # whoever is said to lead answers within this, or the others are asked again
 TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
 Learn = Callable[[], Awaitable[None]]
+Latest = Callable[[], UnitTimes]  # what was measured last
 STATE_WAIT_S: Final = 10.0
 STAGGER_S: Final = 0.5  # between members that are asked who leads: the first may be frozen
 LEAST_PATIENCE_S: Final = 0.1  # for a peer that may be gone to answer the coordinator
@@ -44,11 +46,12 @@ _LIKELY: Final = (Role.FOUNDER, Role.PEER, Role.GUEST)  # to be members, and to 
 
 
 def coordinates(mesh: MeshMember, fetcher: Fetcher, foresight: Foresight | None = None) -> None:
-    """From here on this peer coordinates whenever it leads: it knows the model. `fetcher` gets manifests of others."""
+    """From here on this peer coordinates whenever it leads: it knows the model that answers, or that there is none.
+    `fetcher` gets manifests of others.
+    """
     links, view, leadership, client = mesh.links, mesh.view, mesh.leadership, mesh.client
     manifest = mesh.manifest
-    assert manifest is not None
-    units = manifest.planner_units()
+    units = manifest.planner_units() if manifest is not None else UNITS
     flops: dict[str, int] = {unit.kind: unit.flops_per_token for unit in units}
 
     def coordinate(state: MeshState, replica: Replica) -> Coordinating:
@@ -91,15 +94,13 @@ def asking_in(mesh: MeshMember, options: PeerOptions, compute: bool) -> JoinRequ
     )
 
 
-def rejoining(
-    mesh: MeshMember, options: PeerOptions, again: MeasuringAgain | None
-) -> Callable[[], Awaitable[None]]:
-    """One try to be a whole member again. `again`: what was measured here; None: this peer lends nothing."""
+def rejoining(mesh: MeshMember, options: PeerOptions, latest: Latest | None) -> Callable[[], Awaitable[None]]:
+    """One try to be a whole member again. `latest`: what was measured here; None: this peer lends nothing."""
 
     async def rejoin() -> None:
-        await enter(mesh, options, again is not None, TRY_S)
-        if again is not None and mesh.lending is not None:
-            await mesh.view.measured(await mesh.lending.measured(again.times))
+        await enter(mesh, options, latest is not None, TRY_S)
+        if latest is not None and mesh.lending is not None and not mesh.is_over():
+            await mesh.view.measured(await mesh.lending.measured(latest()))
             mesh.lending.report_again()
 
     return rejoin
@@ -141,7 +142,7 @@ async def enter(
 
     def whole_member(state: MeshState) -> bool:
         known = view.replica is not None and view.replica.order[1] >= index
-        return known and state.model is not None and view.me in state.members
+        return known and view.me in state.members
 
     if not await view.until(whole_member, STATE_WAIT_S):
         raise NotAdmitted("this peer was let in but got no state of the mesh; try again")

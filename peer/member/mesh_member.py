@@ -42,7 +42,7 @@ from peer.state.display_names import name_fault
 from peer.state.generated.commands import CutsFixed, MemberRenamed
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
-from peer.state.readiness import why_not_ready
+from peer.state.readiness import why_no_words, why_not_ready
 from peer.storage.journal import Journal
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import LEAVING, LEFT, STATUS
@@ -153,7 +153,11 @@ class MeshMember:
         return Talking(self.links, self.view, self.sessions, self.model, changed, refused)
 
     async def until_serving(self, timeout_s: float | None = None) -> None:
-        """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time."""
+        """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time, and at once where it
+        never will: no model of it answers in words.
+        """
+        if self.view.state.model is None and self.me in self.view.state.members:
+            raise NoPlan(why_no_words(self.view.state))
         if not await self.view.until(lambda state: state.serving() is not None, timeout_s):
             raise NoPlan(f"the mesh cannot answer yet: {why_not_ready(self.view.state)}")
 
@@ -196,8 +200,20 @@ class MeshMember:
         self.start(canaries.run())
         self.start(oddities.run())
 
+    def runs_only(self) -> None:
+        """This peer is in a mesh without a model that answers in words: it ends where the mesh gets one, which asks for
+        other measurements, and whoever comes back takes part in that.
+        """
+
+        def look() -> None:
+            if self.view.state.model is not None:
+                self.end(f"{self.view.state.model.name} answers in this mesh from now on: join once more")
+
+        self.view.subscribe(look)
+        look()
+
     def lend(self, options: PeerOptions, fetcher: Fetcher, journal: Journal) -> Lending:
-        """Begins to hold what plans give this peer. The model is known."""
+        """Begins to hold what plans and placements give this peer. It is known whether a model answers here."""
         lending = Lending(self.parts, self.log.mesh, options, journal, self.report, self.start, self.end)
         self.lending = lending
         lending.begin(fetcher)

@@ -28,7 +28,7 @@ def report_of(parts: PeerParts, lending: Lending | None) -> dict[str, Any]:
         "agent": f"shoal/{VERSION}",
         "runs": [list(run) for run in serving.runs] if serving is not None else [],
         "rss_bytes": psutil.Process().memory_info().rss,
-        "weight_bytes": memory["weights"],
+        "weight_bytes": memory["weights"] + parts.flow.weight_bytes,
         "kv_bytes": memory["kv"] + memory["fronts"],
         "step_us": [list(each) for each in serving.step_times.medians_us()] if serving is not None else [],
         "pledge_bytes": options.memory_bytes if options is not None else 0,

@@ -20,6 +20,7 @@ from peer.replication.replica import Beginning, Keeper, Replica, who_leads
 from peer.state.generated.commands import MemberMeasured, ModelChosen
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
+from peer.state.readiness import why_no_words
 from peer.state.version_negotiation import too_new
 from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
@@ -64,10 +65,14 @@ class MeshView:
 
     @property
     def chosen(self) -> ModelChosen:
-        """The model of the mesh. Raises NoPlan while this peer knows none, as when it is out of the mesh."""
-        if self.state.model is None:
-            raise NoPlan("this peer is not in its mesh now, and looks for it: try again")
-        return self.state.model
+        """The model of the mesh that answers in words. Raises NoPlan where there is none, and while this peer is out of
+        the mesh.
+        """
+        if self.state.model is not None:
+            return self.state.model
+        if self.me in self.state.members:
+            raise NoPlan(why_no_words(self.state))
+        raise NoPlan("this peer is not in its mesh now, and looks for it: try again")
 
     @property
     def incarnation(self) -> int:

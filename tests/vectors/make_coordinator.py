@@ -32,6 +32,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command, decode_command, encode_command
 from peer.state.protection import PRESETS
+from planner.model import yardstick
 from planner.types import Unit
 
 PATH = beside(__file__, "coordinator.json")
@@ -175,15 +176,50 @@ def trace(number: int) -> dict[str, Any]:
     return {"name": f"random mesh of seed {SEED + number}, {level}", "ops": ops}
 
 
+def without_words() -> dict[str, Any]:
+    """A mesh whose founder chose no model: profiles are checked by what its peers time, and nothing is planned."""
+    rng = random.Random(SEED)
+    coordinator = Coordinator("pa", yardstick.UNITS)
+    ops: list[dict[str, Any]] = []
+
+    def tell(command: MemberMeasured | UnitsHeld) -> None:
+        op: dict[str, Any] = {"do": "told", "peer": "pb", "command": json.loads(encode_command(command))}
+        try:
+            taken = coordinator.told("pb", command)
+        except BadCommand:
+            ops.append({**op, "refused": True})
+        else:
+            ops.append({**op, "gives": [] if taken is None else [bare(taken)]})
+
+    for command in (
+        MemberJoined("pa", "pa", True, True, True, 1),
+        MemberJoined("pb", "pb", True, True, True, 1),
+    ):
+        given = coordinator.submit(command)
+        ops.append(
+            {
+                "do": "submit",
+                "command": json.loads(encode_command(command)),
+                "gives": [bare(each) for each in given],
+            }
+        )
+    tell(UnitsHeld("pb", ((0, 1),)))
+    tell(UnitsHeld("pb", ()))
+    for kinds in (("attn", "ffn"), (), (yardstick.KIND,)):
+        tell(MemberMeasured("pb", profile(rng, kinds), ()))
+    assert coordinator.wanted() is None
+    return {"name": "a mesh without a model that answers in words", "units": "yardstick", "ops": ops}
+
+
 def text() -> str:
     about = (
         "Histories of meshes. `submit`: a command enters the log; `gives` is it with what the coordinator adds, of "
         "plans version and stages (first, stop, primary, standbys). `told`: what `peer` says of "
         "itself, and what of it enters the log; `stop_waiting`: a lost peer was waited for long enough. `awaited`: "
-        "who is then."
+        "who is then. `units` of a trace: other ones than those above."
     )
     units = [{"name": unit.name, "kind": unit.kind, "weight_bytes": unit.weight_bytes} for unit in UNITS]
-    return written(about, {"units": units, "traces": [trace(number) for number in range(TRACES)]})
+    return written(about, {"units": units, "traces": [*map(trace, range(TRACES)), without_words()]})
 
 
 if __name__ == "__main__":

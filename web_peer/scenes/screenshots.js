@@ -65,6 +65,7 @@ const SCENES = [
     'crowd+wish',
     'answered+wish',
     'failed+plan',
+    'without-words',
     'models+models',
     'models-done+models',
     'models-failed+models',

@@ -122,6 +122,8 @@ const MEMBERS = [YOU, FOUNDER, MIRA, PHONE];
 
 const READY: MeshView = {
   model: 'SmolLM2 135M Instruct',
+  inWords: true,
+  runs: false,
   units: UNITS,
   context: 2048,
   members: MEMBERS,
@@ -605,6 +607,20 @@ export const SCENES: Readonly<Record<string, Scene>> = {
   models: scene({ turns: [ANSWERED], offered: OFFERED }),
   'models-done': scene({ turns: [ANSWERED], offered: OFFERED, modelRun: DONE }),
   'models-failed': scene({ turns: [ANSWERED], offered: OFFERED, modelRun: FAILED }),
+  'without-words': scene({
+    mesh: withMembers(
+      [YOU, FOUNDER, PHONE].map((one) => ({
+        ...one,
+        holds: [],
+        doing: one.lends ? `${one.you ? 'units 12–17' : 'units 0–11'} of ppocr-v4-det` : '',
+        facts: one.facts.filter(({ label }) => label === 'Runs on' || label === 'Memory'),
+      })),
+      { model: '', inWords: false, runs: true, answers: false, units: 0, context: 0, route: [] },
+    ),
+    mine: { ...MINE, holds: [], tokensHelped: 0 },
+    offered: OFFERED,
+    modelRun: DONE,
+  }),
   crowd: scene({
     mesh: withMembers([YOU, FOUNDER, MIRA, DESK, TOWER, PHONE, ADA], {
       links: [

@@ -42,15 +42,13 @@ async def wish(args: argparse.Namespace) -> int:
 async def _wish(args: argparse.Namespace, mesh: MeshMember) -> int:
     state = mesh.view.state
     model, before = state.model, wished(state)
-    if model is None:
-        raise CannotServe("this mesh has no model yet: try again")
     wanted = with_ids(changed(args, before), state)
     if may_say(state, mesh.me, wanted):
         raise BadCommand(
             "only an owner changes by what plans are made: run this on the machine and with the --state of the "
             "founder, which serves with --keep"
         )
-    check_wish(wanted, model.units)
+    check_wish(wanted, model.units if model is not None else 0)
     if state.cuts is not None:
         say("the borders are fixed by hand (--cuts): plans go by the wish once they are not")
     for line in not_here(state, wanted):
@@ -62,6 +60,8 @@ async def _wish(args: argparse.Namespace, mesh: MeshMember) -> int:
             raise CannotServe(
                 "the mesh took the wish, but this peer did not hear of it: look with shoal status"
             )
+    if model is None:
+        return _of_offers(args, mesh.view.state)
     followed = wanted != before and await mesh.view.until(lambda now: _moved(now, version), args.wait)
     if followed:
         await mesh.view.until(lambda now: now.proposed is None, LOADED_S)
@@ -70,6 +70,16 @@ async def _wish(args: argparse.Namespace, mesh: MeshMember) -> int:
         out.print_json(json.dumps(told(mesh.view.state, version, said)), ensure_ascii=True)
     else:
         out.print(wish_line(mesh.view.state), markup=False)
+        out.print(said, markup=False)
+    return 0
+
+
+def _of_offers(args: argparse.Namespace, state: MeshState) -> int:
+    """Where no model answers in words there is no plan to wait for; offered models move as it pays off."""
+    said = f"models are placed for {wished(state).goal} from now on: shoal status LINK shows where"
+    if args.json:
+        out.print_json(json.dumps(told(state, state.last_version, said)), ensure_ascii=True)
+    else:
         out.print(said, markup=False)
     return 0
 

@@ -25,6 +25,7 @@ from planner.cost.objectives import Wish
 from planner.errors import ModelError, PlannerError, RequestError
 from planner.model.graph_work import work_of
 from planner.model.store import Store
+from planner.model.yardstick import UNITS
 from planner.reports.graph_text import run_lines
 from planner.service.request_codec import decode_wished
 from planner.solvers.graph_placement import place
@@ -70,9 +71,8 @@ async def of_mesh(mesh: MeshMember, chosen: str | None, store: Store) -> tuple[M
     Raises PeerError and PlannerError for a chosen one that cannot be had.
     """
     state = mesh.view.state
-    flops: dict[str, int] = {}
-    if mesh.manifest is not None:
-        flops = {unit.kind: unit.flops_per_token for unit in mesh.manifest.planner_units()}
+    units = mesh.manifest.planner_units() if mesh.manifest is not None else UNITS
+    flops: dict[str, int] = {unit.kind: unit.flops_per_token for unit in units}
     if chosen is not None and chosen not in state.offers:
         try:
             model, manifest = await asyncio.to_thread(graph_of_store, store, chosen)

@@ -10,9 +10,10 @@ from typing import cast
 import pytest
 
 from peer.cli.main import main
-from peer.cli.offers import give, offer_line, offers_shown, take_back
+from peer.cli.offers import give, take_back
 from peer.errors import BadCommand, CannotServe
 from peer.launch.offered_models import offer_beside, offer_of
+from peer.launch.served_models import offer_line, offers_shown
 from peer.member.mesh_member import MeshMember
 from peer.model.fetcher import Fetcher
 from peer.state.generated.commands import ModelOffered, ModelPlaced, ModelWithdrawn, RoleGiven, RunStage

@@ -265,9 +265,26 @@ def test_another_import_of_the_same_files_has_another_number(
 # --- what is not there
 
 
+def test_a_model_that_answers_is_not_offered_beside_another_one(tmp_path: Path, imports: Imports) -> None:
+    store = Store(tmp_path / "store")
+    file = gguf(tmp_path / "talker.gguf", 1)
+    why = "answers in words and is no model of inputs and outputs: a mesh has one model that answers"
+    with pytest.raises(UnknownArchitecture, match=why):
+        find_or_import_graph(store, file)
+    assert imports.count == 0
+    with pytest.raises(UnknownArchitecture, match=why):
+        find_or_import_graph(store, find_or_import(store, file, "8bit"))
+
+
 def options(store: Path, model: str) -> argparse.Namespace:
     """What the commands read before they look for the model."""
-    rest: dict[str, Any] = {"browsers": [], "weights": "8bit", "api": None, "api_embedding_model": None}
+    rest: dict[str, Any] = {
+        "browsers": [],
+        "weights": "8bit",
+        "api": None,
+        "api_embedding_model": None,
+        "more": [],
+    }
     return argparse.Namespace(store=store, model=model, what="", rounds=1, tokens=1, **rest)
 
 

@@ -106,7 +106,7 @@ export class Coordinator {
       throw new BadCommand('expected what a member that computes says of itself');
     }
     if (command.kind === 'UnitsHeld') {
-      const most = this.units.length;
+      const most = this.state.model === null ? 0 : this.units.length;
       if (command.held.length > most || command.held.some(({ stop }) => stop > most)) {
         throw new BadCommand(`held: expected runs of the model's ${most} units`);
       }

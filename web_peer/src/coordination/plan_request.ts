@@ -6,6 +6,7 @@
 import { BadCommand } from '../errors';
 import type { Run } from '../state/plan_record';
 import { type Manifest, packedBytes, type UnitKind, wideBytes } from '../planner/manifest';
+import { FLOPS, KIND, WIDTH } from '../planner/yardstick';
 import {
   type ChoiceRecord,
   MAX_CHOICES,
@@ -49,6 +50,20 @@ export function plannerUnits({ units }: Manifest): readonly PlannerUnit[] {
     outBytesPerToken: unit.outBytesPerToken,
   }));
 }
+
+/** What peers time where no model answers in words, as the planner knows it; nobody holds it. */
+export const YARDSTICK_UNITS: readonly PlannerUnit[] = [
+  {
+    name: 'yardstick',
+    kind: KIND,
+    weightBytes: 0,
+    packedBytes: 0,
+    wideBytes: 0,
+    flopsPerToken: FLOPS,
+    kvBytesPerToken: 0,
+    outBytesPerToken: 4 * WIDTH,
+  },
+];
 
 /** How a peer keeps weights: processes map them, tabs hold them packed on a GPU or as float32. */
 function holdingOf({ provider }: Profile): 'mapped' | 'packed' | 'wide' {

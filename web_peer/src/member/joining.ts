@@ -18,7 +18,8 @@ import type { KeptIdentity } from '../storage/peer_keys';
 import { inviteOf, parseLink } from '../signaling/invites';
 import type { IceServer } from '../signaling/generated/messages';
 import type { BlobRef } from '../planner/blob_ref';
-import { blobsOf, type Decoder, graphsOf } from '../planner/manifest';
+import { blobsOf, type Decoder, graphsOf, type Manifest } from '../planner/manifest';
+import { measureProduct } from '../runtime/product_benchmark';
 import { measuresAgain } from './remeasure';
 import { MeshMember, type MeshEvents } from './mesh_member';
 import { phaseOf } from './progress';
@@ -142,17 +143,58 @@ async function comeIn(
   });
   mesh.fetchBy(fetcher);
   const learn = async (): Promise<void> => {
-    await view.until((state) => state.model !== null, STATE_WAIT_S, mesh.signal);
-    const chosen = view.state.model;
-    if (chosen === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
-    const made = await fetcher.manifest(chosen.model, mesh.signal);
-    model.know(made);
+    // Whoever is a member came in after the founder had chosen a model, or none.
+    await view.until((state) => state.model !== null || state.members.size > 0, STATE_WAIT_S, mesh.signal);
+    const { model: chosen, members } = view.state;
+    if (chosen === null && members.size === 0) {
+      throw new NotAdmitted('the log that this peer kept has no members: begin anew without it');
+    }
+    const made = chosen === null ? null : await fetcher.manifest(chosen.model, mesh.signal);
+    if (made !== null) model.know(made);
     if (asks === null) coordinates(mesh, made, options.patience);
   };
   await enter(mesh, asks === null, SOMEBODY_WAIT_S, learn);
-  if (model.manifest === null) await learn();
+  if (model.manifest === null && !mesh.leadership.isAble) await learn();
   const { manifest } = model;
-  if (manifest === null) throw new NotAdmitted('this peer was let in, but the mesh serves no model');
+  const decoder = manifest === null ? null : await readWords(mesh, manifest, fetcher, events);
+  if (decoder === null) mesh.runsOnly();
+  mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
+  if (asks !== null || 'why' in lends) {
+    mesh.lending.asksOnly(asks ?? '');
+    mesh.progress.at(phaseOf('ready'));
+    return;
+  }
+  mesh.progress.at(phaseOf('measure', 'how fast this browser computes'));
+  const times = await (decoder === null ? measureProduct(mesh.signal) : lends.measure(decoder, mesh.signal));
+  if (decoder !== null) {
+    const pledgeBytes = (): number => mesh.lending.facts().pledgeBytes;
+    const lentBytes = (): number => (mesh.lending.state.kind === 'lending' ? pledgeBytes() : 0);
+    makeRoomForFronts(stage, view, lentBytes, mesh.signal);
+    new Caches(mesh, decoder.manifest, pledgeBytes, mesh.signal).follow();
+  }
+  const around = new Around(mesh.link.mesh, links, view, {
+    relayOnly: options.relayOnly === true,
+    says: options.older !== true,
+  });
+  await mesh.lending.begin(fetcher, { ...times, memoryBytes: lends.memoryBytes }, around);
+  if (decoder === null) return;
+  measuresAgain(mesh);
+  if (stage.units !== null) {
+    const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
+      store.envelopes(id, signal);
+    // A server that is silent holds up nobody.
+    void looksAtRows(mesh, decoder.manifest, recorded, mesh.signal);
+  }
+}
+
+/** What this tab needs to ask the model that answers in words, and to measure itself with it. */
+async function readWords(
+  mesh: MeshMember,
+  manifest: Manifest,
+  fetcher: Fetcher,
+  events: MeshEvents,
+): Promise<Decoder> {
+  const { model } = mesh;
   const graphRefs = graphsOf(manifest);
   const files = await fetcher.blobs([manifest.tokenizer, ...graphRefs], mesh.signal);
   const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
@@ -163,30 +205,7 @@ async function comeIn(
   const ends = new KeptEnds(decoder, fetcher, mesh.signal, () => events.changed());
   const words = { tokenizerJson, chatTemplate, bosToken, endTokens, addBos };
   mesh.read(new Prompts(words, new Text(words)), ends);
-  mesh.watchCoordinator(() => enter(mesh, asks === null, TRY_S));
-  if (asks !== null || 'why' in lends) {
-    mesh.lending.asksOnly(asks ?? '');
-    mesh.progress.at(phaseOf('ready'));
-    return;
-  }
-  mesh.progress.at(phaseOf('measure', 'how fast this browser computes'));
-  const times = await lends.measure(decoder, mesh.signal);
-  const pledgeBytes = (): number => mesh.lending.facts().pledgeBytes;
-  const lentBytes = (): number => (mesh.lending.state.kind === 'lending' ? pledgeBytes() : 0);
-  makeRoomForFronts(stage, view, lentBytes, mesh.signal);
-  new Caches(mesh, manifest, pledgeBytes, mesh.signal).follow();
-  const around = new Around(mesh.link.mesh, links, view, {
-    relayOnly: options.relayOnly === true,
-    says: options.older !== true,
-  });
-  await mesh.lending.begin(fetcher, { ...times, memoryBytes: lends.memoryBytes }, around);
-  measuresAgain(mesh);
-  if (stage.units !== null) {
-    const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
-      store.envelopes(id, signal);
-    // A server that is silent holds up nobody.
-    void looksAtRows(mesh, manifest, recorded, mesh.signal);
-  }
+  return decoder;
 }
 
 /** The store of the link's server, which remembers whether it was away when it was asked last. */

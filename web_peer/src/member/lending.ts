@@ -64,6 +64,7 @@ export class Lending {
   private around: Around | null = null; // null: nothing is told of its surroundings
   private gpu: 'fine' | 'lost' | 'left' = 'fine'; // lost: WebAssembly is being measured
   private going = false; // this membership ends
+  private lends = false; // begun: `holding` follows the plans where the mesh has a model that answers in words
   private holding: Holding | null = null;
   private journal = new Journal();
   private couldNot = ''; // why units could not be loaded, last
@@ -104,7 +105,7 @@ export class Lending {
     const memory = units?.memoryBytes() ?? { weights: 0, kv: 0 };
     return {
       pledgeBytes: this.profile?.memoryBytes ?? 0,
-      weightBytes: memory.weights,
+      weightBytes: memory.weights + this.parts.flow.weightBytes,
       kvBytes: memory.kv,
       runs: units?.runs ?? [],
       provider: this.profile?.provider ?? '',
@@ -126,10 +127,10 @@ export class Lending {
   /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
   async pause(why: string): Promise<void> {
     const { holding, standing: lending } = this;
-    if (holding === null || this.going) return;
+    if (!this.lends || this.going) return;
     if (lending.kind === 'paused' && !lending.serves && lending.why === why) return;
     this.become({ kind: 'paused', why, serves: false });
-    holding.leave();
+    holding?.leave();
     // Said before anything is awaited: a page that is frozen now gets no further.
     const told = this.parts.view.askLeader(PAUSED, { why });
     this.parts.stage.perform(this.parts.stage.core.leave());
@@ -138,40 +139,40 @@ export class Lending {
       this.parts.stage.idle(),
       new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS)),
     ]);
-    holding.look();
+    holding?.look();
   }
 
   /** Serves only as long as nobody else can: plans leave this tab out where one exists without it. */
   async drain(why: string): Promise<void> {
     const { standing: lending } = this;
-    if (this.holding === null || this.going || (lending.kind !== 'lending' && lending.kind !== 'paused'))
-      return;
+    if (!this.lends || this.going || (lending.kind !== 'lending' && lending.kind !== 'paused')) return;
     if (lending.kind === 'paused' && lending.serves && lending.why === why) return;
+    const left = this.isLeaving;
     this.become({ kind: 'paused', why, serves: true });
-    if (this.holding.isLeaving) await this.lendAgain();
+    if (left) await this.lendAgain();
     else await this.parts.view.askLeader(DRAIN, { why });
   }
 
   /** Lends again: the coordinator plans with this tab once more. */
   async resume(): Promise<void> {
-    if (this.standing.kind !== 'paused' || this.holding === null || this.going) return;
+    if (this.standing.kind !== 'paused' || !this.lends || this.going) return;
     this.become({ kind: 'lending' });
     await this.lendAgain();
   }
 
   private async lendAgain(): Promise<void> {
-    if (this.holding === null || this.gpu === 'lost') return; // said when it is measured anew
+    if (!this.lends || this.gpu === 'lost') return; // said when it is measured anew
     this.parts.stage.core.comeBack();
-    this.holding.comeBack();
+    this.holding?.comeBack();
     await this.tellStanding();
-    this.holding.look();
+    this.holding?.look();
   }
 
   /** What the coordinator should know of a peer that lends at all. */
   private async tellStanding(): Promise<void> {
     const { standing: lending, own: profile } = this;
-    if (profile === null || this.holding === null || this.going) return;
-    if (this.gpu !== 'lost' && !this.holding.isLeaving) await this.tellMeasured(profile);
+    if (profile === null || !this.lends || this.going) return;
+    if (this.gpu !== 'lost' && !this.isLeaving) await this.tellMeasured(profile);
     if (lending.kind !== 'paused') return;
     await this.parts.view.askLeader(lending.serves ? DRAIN : PAUSED, { why: lending.why });
   }
@@ -207,13 +208,33 @@ export class Lending {
     this.own = profile;
   }
 
-  /** Begins to hold what plans give this peer. */
+  /**
+   * Begins to hold what placements of offered models give this peer, and what plans of the model that answers do, where
+   * the mesh has one.
+   */
   async begin(fetcher: Fetcher, profile: Profile, around: Around): Promise<void> {
-    const { model } = this.parts.view.state;
     const { manifest } = this.parts.model;
-    if (model === null || manifest === null) throw new NoPlan('the model is not known yet');
     this.measured(profile);
     this.around = around;
+    const before = manifest === null ? null : await this.hold(fetcher, manifest, profile);
+    if (this.signal.aborted) return;
+    this.parts.flow.lend(fetcher, profile.threads);
+    this.lends = true;
+    this.become({ kind: 'lending' });
+    await Promise.race([before?.again, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
+    await this.tellMeasured(profile);
+    around.follow(this.signal);
+    if (manifest === null) this.progress.at(phaseOf('ready'));
+  }
+
+  /** `again` ends when everything that was held before serves again; null: this membership is over. Raises NoPlan. */
+  private async hold(
+    fetcher: Fetcher,
+    manifest: Manifest,
+    profile: Profile,
+  ): Promise<{ readonly again: Promise<void> } | null> {
+    const { model } = this.parts.view.state;
+    if (model === null) throw new NoPlan('the model is not known yet');
     const units = new Serving(
       fetcher,
       manifest,
@@ -226,9 +247,11 @@ export class Lending {
     );
     const name = `${this.parts.view.me}:${model.model}`;
     this.journal = await Journal.open(name, (text) => this.events.notice(text));
-    if (this.signal.aborted) return this.journal.close();
+    if (this.signal.aborted) {
+      await this.journal.close();
+      return null;
+    }
     this.parts.stage.lend(units, this.journal);
-    this.parts.flow.lend(fetcher, profile.threads);
     this.holding = new Holding(
       this.parts,
       units,
@@ -254,12 +277,14 @@ export class Lending {
     followProtection();
     this.signal.addEventListener('abort', this.parts.view.subscribe(followProtection));
     const before = this.journal.kept ? await this.heldBefore(fetcher, manifest, profile.memoryBytes) : [];
-    const heldAgain = this.holding.keep(before);
+    const again = this.holding.keep(before);
     this.holding.start();
-    this.become({ kind: 'lending' });
-    await Promise.race([heldAgain, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
-    await this.tellMeasured(profile);
-    around.follow(this.signal);
+    return { again };
+  }
+
+  /** Whether this tab loads nothing any more, until it lends again. */
+  private get isLeaving(): boolean {
+    return this.holding?.isLeaving ?? (this.standing.kind === 'paused' && !this.standing.serves);
   }
 
   /** The runs of units that this tab held when it ended, of which this browser still keeps every piece. */

@@ -21,7 +21,7 @@ import { PATIENCE_MS } from '../replication/leader_client';
 import type { Manifest } from '../planner/manifest';
 import type { MeshMember } from './mesh_member';
 import type { PeerLinks } from '../transport/peer_links';
-import { plannerUnits, type PlanRequest } from '../coordination/plan_request';
+import { plannerUnits, type PlanRequest, YARDSTICK_UNITS } from '../coordination/plan_request';
 import { askPlanner } from '../coordination/planning_client';
 import type { Replica } from '../replication/replica';
 import type { SignalingClient } from '../transport/signaling_client';
@@ -36,10 +36,10 @@ const LEAST_PATIENCE_S = 0.1; // for a peer that may be gone to answer the coord
 const MOST_PATIENCE_S = 1;
 const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members, and to stay
 
-/** From here on this peer coordinates whenever it leads: it knows the model. */
-export function coordinates(mesh: MeshMember, manifest: Manifest, patience?: Patience): void {
+/** From here on this peer coordinates whenever it leads: it knows the model that answers, or that there is none. */
+export function coordinates(mesh: MeshMember, manifest: Manifest | null, patience?: Patience): void {
   const { links, view, leadership, client } = mesh;
-  const units = plannerUnits(manifest);
+  const units = manifest === null ? YARDSTICK_UNITS : plannerUnits(manifest);
   const reach = {
     answers: (peer: string, times: number) => answers(links, peer, times),
     present: (peer: string) => client.members().has(peer),
@@ -111,7 +111,7 @@ export async function enter(
   const index = from;
   const whole = await view.until((state) => {
     const known = view.replica !== null && view.replica.order[1] >= index;
-    return known && state.model !== null && state.members.has(view.me);
+    return known && state.members.has(view.me);
   }, STATE_WAIT_S);
   if (!whole) throw new NotAdmitted('this peer was let in but got no state of the mesh; try again');
 }

@@ -247,6 +247,19 @@ export class MeshMember {
     this.pinned = ends;
   }
 
+  /**
+   * This tab is in a mesh without a model that answers in words: it ends where the mesh gets one, which asks for other
+   * measurements, and whoever comes back takes part in that.
+   */
+  runsOnly(): void {
+    const look = (): void => {
+      const { model } = this.view.state;
+      if (model !== null) this.end(`${model.name} answers in this mesh from now on: join once more`);
+    };
+    this.view.subscribe(look);
+    look();
+  }
+
   /** Says so while nobody coordinates, and comes back when this peer is left out; ends with the mesh. */
   watchCoordinator(enter: () => Promise<void>): void {
     this.links.onGone((_, reason, polite) => {

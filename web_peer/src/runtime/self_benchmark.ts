@@ -13,7 +13,7 @@ import type { Profile } from '../state/generated/commands';
 const CANDIDATE_MS = 20_000; // loading the runtime included; a software adapter takes longer, and is no use
 const PINGS = 21;
 const MAX_THREADS = 4; // more gain little and leave no core for the page
-const TAB_BYTES = 144 << 20; // of the page and its worker, measured (docs/benchmarks.md): code, compiled WebAssembly, gaps in its memory
+export const TAB_BYTES = 144 << 20; // of the page and its worker, measured (docs/benchmarks.md): code, compiled WebAssembly, gaps in its memory
 
 /** How fast this tab computes; its memory is for the person to say. */
 export type Times = Omit<Profile, 'memoryBytes'>;

@@ -6,7 +6,12 @@ import { Coordinator } from '../../src/coordination/coordinator';
 import { BadCommand } from '../../src/errors';
 import { type Command, decodeCommand, encodeCommand } from '../../src/state/member_commands';
 import { EMPTY_STATE } from '../../src/state/mesh_state';
-import { decodeAnswer, encodeRequest, type PlannerUnit } from '../../src/coordination/plan_request';
+import {
+  decodeAnswer,
+  encodeRequest,
+  type PlannerUnit,
+  YARDSTICK_UNITS,
+} from '../../src/coordination/plan_request';
 import { vectors } from '../vectors';
 
 interface Op {
@@ -20,7 +25,7 @@ interface Op {
 
 const { units, traces } = vectors('coordinator') as {
   units: { name: string; kind: PlannerUnit['kind']; weight_bytes: number }[];
-  traces: { name: string; ops: Op[] }[];
+  traces: { name: string; units?: 'yardstick'; ops: Op[] }[];
 };
 const UNITS: readonly PlannerUnit[] = units.map(({ name, kind, weight_bytes: bytes }) => ({
   ...{ name, kind, weightBytes: bytes, packedBytes: bytes, wideBytes: bytes },
@@ -56,8 +61,8 @@ function perform(coordinator: Coordinator, op: Op): readonly Command[] {
 }
 
 describe('histories', () => {
-  it.each(traces)('$name', ({ ops }) => {
-    const coordinator = new Coordinator('pa', UNITS, EMPTY_STATE);
+  it.each(traces)('$name', ({ units: known, ops }) => {
+    const coordinator = new Coordinator('pa', known === undefined ? UNITS : YARDSTICK_UNITS, EMPTY_STATE);
     for (const op of ops) {
       if (op.refused === true) expect(() => perform(coordinator, op)).toThrow(BadCommand);
       else expect(perform(coordinator, op).map(bare)).toEqual(op.gives);

@@ -10,7 +10,8 @@ const NOT_FETCHED = 'cannot fetch piece 0 of 4b1b63f4d157: Failed to fetch; is t
 
 /** What the tests reach into: units that are held, and their failure to load. */
 interface Inside {
-  holding: object;
+  lends: boolean;
+  holding: object | null;
   cannotLend(text: string): void;
 }
 
@@ -29,6 +30,7 @@ function lends(): { readonly lending: Lending; readonly asked: string[] } {
   const events = { changed: () => undefined, notice: () => undefined };
   const parts = { view, stage } as unknown as PeerParts;
   const lending = new Lending(parts, new Progress(() => undefined), over.signal, events);
+  (lending as unknown as Inside).lends = true;
   (lending as unknown as Inside).holding = {
     ...{ isLeaving: false, leave: () => undefined, comeBack: () => undefined, look: () => undefined },
   };
@@ -57,4 +59,26 @@ it('what a person paused stays paused', async () => {
   await lending.pause('paused by hand');
   await lending.fetchAgain();
   expect(lending.state).toMatchObject({ kind: 'paused', why: 'paused by hand' });
+});
+
+it('where no model answers in words it pauses, drains and comes back as well', async () => {
+  const { lending, asked } = lends();
+  (lending as unknown as Inside).holding = null;
+  lending.measured({
+    ...{ memoryBytes: 1e9, overheadBytes: 0, stepNs: 0, provider: 'wasm', threads: 1 },
+    ...{ decodeNs: new Map(), prefillNs: new Map(), batchNs: new Map() },
+  });
+  const measured: string[] = [];
+  lending.tellMeasured = ({ provider }) => Promise.resolve(void measured.push(provider));
+  const pausing = lending.pause('paused by hand');
+  await vi.advanceTimersByTimeAsync(0);
+  await pausing;
+  expect(lending.state).toEqual({ kind: 'paused', why: 'paused by hand', serves: false });
+  await lending.reportAgain();
+  expect([asked, measured]).toEqual([['paused', 'paused'], []]);
+  await lending.drain('the tab is hidden');
+  expect([asked.slice(2), measured]).toEqual([['drain'], ['wasm']]);
+  await lending.resume();
+  expect(lending.state).toEqual({ kind: 'lending' });
+  expect([asked.length, measured]).toEqual([3, ['wasm', 'wasm']]);
 });

@@ -11,7 +11,7 @@ import { Icon, Mark } from '../kit/icons';
 import { AskName, isGettingReady, JoiningCard, JoiningSteps } from '../join/join_card';
 import { switchLooks } from '../kit/theme';
 import { MeshPicture } from '../mesh/mesh_picture';
-import { ModelsSheet } from '../models/models_sheet';
+import { ModelsPlace, ModelsSheet } from '../models/models_sheet';
 import { MyPart } from '../mesh/my_part';
 import { NoLink, Outside, Waiting } from '../join/outside';
 import { People } from '../mesh/member_list';
@@ -33,6 +33,7 @@ export function App({ view }: { view: View }) {
   const tab = useSignal<Tab>('chat');
   const phase = view.phase.value;
   const inMesh = phase.kind === 'in';
+  const { inWords } = view.mesh.value;
 
   const perform = (command: Command): void => {
     switch (command) {
@@ -64,7 +65,7 @@ export function App({ view }: { view: View }) {
         const needs =
           command === 'share'
             ? view.link.peek() !== ''
-            : command !== 'plan' || view.phase.peek().kind === 'in';
+            : command !== 'plan' || (view.phase.peek().kind === 'in' && view.mesh.peek().inWords);
         if (needs) sheet.value = command;
       }
     }
@@ -104,8 +105,8 @@ export function App({ view }: { view: View }) {
                 tab.value = name;
               }}
             >
-              <Icon name={name} />
-              <span>{name === 'chat' ? 'Chat' : name === 'mesh' ? 'Mesh' : 'My part'}</span>
+              <Icon name={name === 'chat' && !inWords ? 'models' : name} />
+              <span>{tabName(name, inWords)}</span>
             </button>
           ))}
         </nav>
@@ -125,10 +126,28 @@ export function App({ view }: { view: View }) {
   );
 }
 
+function tabName(name: Tab, inWords: boolean): string {
+  switch (name) {
+    case 'chat':
+      return inWords ? 'Chat' : 'Models';
+    case 'mesh':
+      return 'Mesh';
+    case 'part':
+      return 'My part';
+  }
+}
+
+function modelsText(count: number, first: string): string {
+  if (count === 0) return 'No model yet';
+  return count === 1 ? first : `${count} models to run`;
+}
+
 function Header({ view, open }: { view: View; open: (command: Command) => void }) {
   const mesh = view.mesh.value;
   const inMesh = view.phase.value.kind === 'in';
   const here = mesh.members.filter((member) => member.status !== 'gone').length;
+  const offered = view.offered.value;
+  const works = mesh.inWords ? mesh.answers : mesh.runs;
   const brand = (
     <>
       <Mark />
@@ -140,15 +159,21 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
       {inMesh ? <h1 class="brand">{brand}</h1> : <span class="brand">{brand}</span>}
       {inMesh && (
         <span class="model">
-          <strong>{mesh.model}</strong>
-          <span class={`pill ${mesh.answers ? 'is-ready' : 'is-loading'}`}>
+          <strong>{mesh.inWords ? mesh.model : modelsText(offered.length, offered[0]?.name ?? '')}</strong>
+          <span class={`pill ${works ? 'is-ready' : 'is-loading'}`}>
             <span class="status" aria-hidden="true" />
-            {mesh.answers ? `${here} here` : isGettingReady(view) ? 'getting ready' : 'not answering now'}
+            {works
+              ? `${here} here`
+              : isGettingReady(view)
+                ? 'getting ready'
+                : mesh.inWords
+                  ? 'not answering now'
+                  : 'nothing runs now'}
           </span>
         </span>
       )}
       <span class="top-buttons">
-        {inMesh && (
+        {inMesh && mesh.inWords && (
           <RoundButton
             icon="settings"
             label="Settings"
@@ -220,32 +245,37 @@ interface InsideProps {
 
 function Inside({ view, tab, open }: InsideProps) {
   const lit = useSignal('');
-  const offered = view.offered.value.length;
-  const joining = isGettingReady(view) && view.talk.value.turns.length > 0; // else the conversation's place shows it
+  const { inWords } = view.mesh.value;
+  const offered = inWords ? view.offered.value.length : 0;
+  const joining = isGettingReady(view) && (view.talk.value.turns.length > 0 || !inWords); // else the conversation's place shows it
   return (
-    <main class="inside" data-tab={tab}>
-      <nav class="talks" aria-label="Conversations">
-        <TalkList view={view} />
-      </nav>
+    <main class={inWords ? 'inside' : 'inside is-without-words'} data-tab={tab}>
+      {inWords && (
+        <nav class="talks" aria-label="Conversations">
+          <TalkList view={view} />
+        </nav>
+      )}
       <div class="talk">
-        <TalkBar view={view} open={open} />
+        {inWords && <TalkBar view={view} open={open} />}
         <Notices view={view} />
-        <Conversation view={view} />
+        {inWords ? <Conversation view={view} /> : <ModelsPlace view={view} />}
       </div>
       <div class="side">
         <section class="for-mesh" aria-label="The mesh">
           <h2 class="visually-hidden">Picture of the mesh</h2>
           <MeshPicture view={view} lit={lit.value} />
-          <button
-            type="button"
-            class="secondary to-plan"
-            aria-label="See the plan"
-            title="Alt P"
-            onClick={() => open('plan')}
-          >
-            <Icon name="plan" />
-            <span>See the plan</span>
-          </button>
+          {inWords && (
+            <button
+              type="button"
+              class="secondary to-plan"
+              aria-label="See the plan"
+              title="Alt P"
+              onClick={() => open('plan')}
+            >
+              <Icon name="plan" />
+              <span>See the plan</span>
+            </button>
+          )}
           {offered > 0 && (
             <button type="button" class="secondary to-models" onClick={() => open('models')}>
               <Icon name="models" />

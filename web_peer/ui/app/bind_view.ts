@@ -454,7 +454,7 @@ export class Bound {
 
   private lookAtMesh(mesh: MeshMember): void {
     const { links, view } = mesh;
-    if (view.state.model === null) return;
+    if (view.state.members.size === 0) return; // before it is in the mesh, and while it comes back
     const plan = serving(view.state);
     const { reports } = this.watching;
     const now = nowS();
@@ -595,6 +595,7 @@ const tenths = (value: number): number => Math.round(value * 10) / 10;
 function isReady(mesh: MeshMember, phase: JoinPhase): boolean {
   if (phase.step === 'ready' || mesh.lending.state.kind === 'asks') return true;
   const { state, me } = mesh.view;
+  if (state.model === null) return false; // it says so when it has measured itself
   const wanted = [state.plan, state.proposed].flatMap((plan) =>
     plan === null ? [] : (holdersOf(plan).get(me) ?? []),
   );

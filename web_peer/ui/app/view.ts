@@ -100,7 +100,9 @@ export interface Coordination {
 }
 
 export interface MeshView {
-  readonly model: string; // "" until known
+  readonly model: string; // that answers in words; "" until known, and where none does
+  readonly inWords: boolean; // false: no model here answers in words, the mesh runs what is offered
+  readonly runs: boolean; // where none answers in words: whether an offered model would run now
   readonly units: number;
   readonly context: number; // tokens
   readonly members: readonly Member[]; // you first, then in pipeline order, then those who only ask

@@ -81,3 +81,8 @@ export function isLoopback(link: string): boolean {
     return false;
   }
 }
+
+/** Units of an offered model: "units 0–4". */
+export function offeredUnitsText({ first, stop }: { readonly first: number; readonly stop: number }): string {
+  return stop - first === 1 ? `unit ${first}` : `units ${first}–${stop - 1}`;
+}

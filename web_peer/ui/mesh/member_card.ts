@@ -36,6 +36,7 @@ export interface Known {
   readonly runsOn: string;
   readonly breakers: readonly BreakerSaid[];
   readonly units: number;
+  readonly inWords: boolean; // whether a model of the mesh answers in words
 }
 
 /** What `by` said of this peer, or of the link `from` another one to it. Names. */
@@ -69,7 +70,7 @@ export function factsOf(known: Known): readonly Fact[] {
       `${usedBytes > 0 ? `${bytesText(usedBytes)} in use of ` : ''}${bytesText(known.lentBytes)}`,
     );
   }
-  if (report !== null) {
+  if (report !== null && known.inWords) {
     say('Tokens helped', countText(report.steps));
     say('Now', known.stepsPerS > 0 ? rateText(known.stepsPerS) : 'rests');
     if (report.sessions > 0) say('Conversations', `${report.active} now, ${report.sessions} kept`);

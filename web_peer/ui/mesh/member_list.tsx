@@ -111,7 +111,9 @@ export function People({ view, lit }: { view: View; lit: Signal<string> }) {
           </li>
         ))}
       </ul>
-      {mesh.coordination !== null && <Coordinates of={mesh.coordination} answers={mesh.answers} />}
+      {mesh.coordination !== null && (
+        <Coordinates of={mesh.coordination} answers={mesh.answers || mesh.runs} />
+      )}
     </section>
   );
 }

@@ -5,13 +5,13 @@ import { holdersOf, routeOf, type Run as StateRun } from '../../src/state/plan_r
 import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import type { Member as StateMember } from '../../src/state/generated/commands';
 import { type MeshState, serving } from '../../src/state/mesh_state';
-import { LOADING, PAUSED, whyNotReady } from '../../src/state/readiness';
+import { LOADING, PAUSED, runsAny, whyNotReady } from '../../src/state/readiness';
 import { unserved } from '../../src/session/routes';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import { sharesOf } from './fairness_lines';
 import type { Report } from './reports';
 import type { Coordination, LinkView, Member, MemberStatus, MeshView, Run } from '../app/view';
-import { runText } from '../kit/formatting';
+import { offeredUnitsText, runText } from '../kit/formatting';
 
 const UNIT_RUN = /\bunits (\d+)-(\d+)/g;
 
@@ -70,12 +70,17 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
       runsOn: view.runsOn,
       breakers: breakersSaid(peer, seen.reports, names),
       units,
+      inWords: state.model !== null,
     });
     const all = [...facts, ...sharesOf(state, peer)];
-    return { ...view, standsBy, facts: view.status === 'gone' ? [] : all };
+    const doing =
+      state.model === null && view.doing === '' && !gone.has(peer) ? runsText(state, peer) : view.doing;
+    return { ...view, doing, standsBy, facts: view.status === 'gone' ? [] : all };
   });
   return {
     model: modelName(state.model?.name ?? ''),
+    inWords: state.model !== null || state.members.size === 0,
+    runs: runsAny(state) && seen.online,
     units,
     context: state.model?.context ?? 0,
     members: members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? -1 : 1)),
@@ -85,6 +90,19 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     whyNot: whyNot(state, names, seen),
     coordination: coordinationOf(names, seen),
   };
+}
+
+/** What `peer` runs of the models that are offered: "units 0–4 of detector". */
+function runsText({ offers }: MeshState, peer: string): string {
+  return [...offers]
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .flatMap(([name, { stages }]) => {
+      const mine = stages.filter(({ primary }) => primary === peer);
+      if (mine.length === 0) return [];
+      const whole = mine.length === stages.length;
+      return [whole ? name : `${mine.map(offeredUnitsText).join(', ')} of ${name}`];
+    })
+    .join('; ');
 }
 
 function coordinationOf(
@@ -212,6 +230,7 @@ function linkViews(state: MeshState, seen: Seen): readonly LinkView[] {
 
 function whyNot(state: MeshState, names: ReadonlyMap<string, string>, seen: Seen): string {
   if (!seen.online) return 'You are offline: questions can be sent when the network is back.';
+  if (state.model === null && state.members.size > 0) return 'No model here answers in words.';
   if (seen.lost)
     return 'The coordinator is gone, and its part of the model with it: no answer until it is back.';
   const nobody = withNobody(state, names, seen);

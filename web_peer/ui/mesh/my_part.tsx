@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 
 import { NameField } from './name_field';
 import { PinSwitch } from '../join/pinned_ends_switch';
-import type { MyPart as Part, View } from '../app/view';
+import type { MyPart as Part, OfferedView, View } from '../app/view';
 import { bytesText, countText, rateText, runsText } from '../kit/formatting';
 
 const STEP_BYTES = 50_000_000;
@@ -21,6 +21,13 @@ function lendingText(part: Part): string {
     case 'asks':
       return part.lending.why;
   }
+}
+
+/** What this tab runs of the models that are offered. */
+function offeredText(offered: readonly OfferedView[]): string {
+  return offered
+    .flatMap(({ name, places }) => places.filter(({ you }) => you).map(({ units }) => `${units} of ${name}`))
+    .join(', ');
 }
 
 const STORED_WORDS: Readonly<Record<Part['stored']['where'], string>> = {
@@ -62,7 +69,7 @@ function Pledge({ view }: { view: View }) {
 /** The section about what this tab gives. */
 export function MyPart({ view }: { view: View }) {
   const part = view.mine.value;
-  const units = view.mesh.value.units;
+  const { units, inWords } = view.mesh.value;
   const asking = useSignal<'leave' | 'delete' | null>(null);
   const { lending } = part;
   return (
@@ -74,17 +81,23 @@ export function MyPart({ view }: { view: View }) {
       </p>
       {lending.kind !== 'asks' && (
         <dl class="facts-grid">
-          <div>
-            <dt>Tokens helped</dt>
-            <dd>{countText(part.tokensHelped)}</dd>
-          </div>
-          <div>
-            <dt>Speed</dt>
-            <dd>{part.tokensPerS > 0 ? rateText(part.tokensPerS) : '–'}</dd>
-          </div>
+          {inWords && (
+            <div>
+              <dt>Tokens helped</dt>
+              <dd>{countText(part.tokensHelped)}</dd>
+            </div>
+          )}
+          {inWords && (
+            <div>
+              <dt>Speed</dt>
+              <dd>{part.tokensPerS > 0 ? rateText(part.tokensPerS) : '–'}</dd>
+            </div>
+          )}
           <div>
             <dt>Holds</dt>
-            <dd>{runsText(part.holds, units) || 'nothing yet'}</dd>
+            <dd>
+              {(inWords ? runsText(part.holds, units) : offeredText(view.offered.value)) || 'nothing yet'}
+            </dd>
           </div>
           <div>
             <dt>Runs on</dt>
@@ -108,7 +121,7 @@ export function MyPart({ view }: { view: View }) {
         )}
       </p>
       <NameField name={part.name} set={(name) => view.actions.callMe(name)} />
-      <PinSwitch view={view} />
+      {inWords && <PinSwitch view={view} />}
       {asking.value === null ? (
         <div class="buttons">
           {lending.kind === 'lending' && (

@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals';
 
-import { plannerUnits } from '../../src/coordination/plan_request';
+import { plannerUnits, YARDSTICK_UNITS } from '../../src/coordination/plan_request';
 import type { ValueArray } from '../../src/dataflow/value_codec';
 import { BadCommand, NoPlan, textOf } from '../../src/errors';
 import type { MeshMember } from '../../src/member/mesh_member';
@@ -23,7 +23,7 @@ export class ModelRuns {
   private readonly manifests = new Map<string, GraphManifest | string>();
   private readonly asked = new Map<string, number>(); // by model: when its manifest was asked for
   private flops: ReadonlyMap<string, number> = new Map();
-  private flopsOf = '';
+  private flopsOf: string | null = null; // the model that answers in words; "": none does
   private stopped = new AbortController();
 
   constructor(changed: () => void) {
@@ -44,8 +44,9 @@ export class ModelRuns {
     const { state, me } = mesh.view;
     const { manifest } = mesh.model;
     const own = state.model?.model ?? '';
-    if (manifest !== null && this.flopsOf !== own) {
-      this.flops = new Map(plannerUnits(manifest).map(({ kind, flopsPerToken }) => [kind, flopsPerToken]));
+    if ((manifest === null) === (own === '') && this.flopsOf !== own) {
+      const units = manifest === null ? YARDSTICK_UNITS : plannerUnits(manifest);
+      this.flops = new Map(units.map(({ kind, flopsPerToken }) => [kind, flopsPerToken]));
       this.flopsOf = own;
     }
     const next = offeredViews(state, { me, manifests: this.manifests, flops: this.flops });

@@ -27,19 +27,48 @@ const FORMS: Readonly<Record<InputForm, string>> = {
 
 /** The sheet. */
 export function ModelsSheet({ view, close }: { view: View; close: () => void }) {
+  return (
+    <Dialog title="Models" close={close} wide>
+      <Models view={view} />
+    </Dialog>
+  );
+}
+
+/** In the place of the conversation, where no model answers in words. */
+export function ModelsPlace({ view }: { view: View }) {
+  return (
+    <section class="models-place" aria-label="Models to run" tabIndex={0}>
+      <h2>Models to run</h2>
+      <Models view={view} />
+    </section>
+  );
+}
+
+function introduction(count: number): string {
+  if (count === 0) return 'No model is offered yet. An owner of the mesh offers one with “shoal offer”.';
+  const runs = count === 1 ? 'It runs one model' : `It runs ${count} models`;
+  return `No model of this mesh answers in words. ${runs}, which whoever is here can use.`;
+}
+
+function Models({ view }: { view: View }) {
   const offered = view.offered.value;
   const chosen = useSignal(offered[0]?.name ?? '');
   const model = offered.find(({ name }) => name === chosen.value) ?? offered[0];
   useEffect(() => {
     if (model !== undefined) view.actions.lookAtModel(model.name);
   }, [model?.name]);
+  const { inWords } = view.mesh.value;
   return (
-    <Dialog title="Models" close={close} wide>
-      <div class="plan models">
+    <div class="plan models">
+      {inWords ? (
         <p class="hint">
           <strong>{view.mesh.value.model}</strong> answers questions. The mesh runs {offered.length} more
           beside it: whoever is here can use them.
         </p>
+      ) : (
+        <p class="hint">{introduction(offered.length)}</p>
+      )}
+      {(inWords || offered.length > 0) && (
         <div class="field">
           <label for="model-choice">Model</label>
           <select
@@ -56,13 +85,13 @@ export function ModelsSheet({ view, close }: { view: View; close: () => void }) 
             ))}
           </select>
         </div>
-        {model === undefined ? (
-          <p>The mesh offers no other model any more.</p>
-        ) : (
-          <Model key={model.name} model={model} view={view} />
-        )}
-      </div>
-    </Dialog>
+      )}
+      {model === undefined ? (
+        inWords && <p>The mesh offers no other model any more.</p>
+      ) : (
+        <Model key={model.name} model={model} view={view} />
+      )}
+    </div>
   );
 }
 

@@ -6,9 +6,10 @@
 import { flowRoute } from '../../src/dataflow/flow_route';
 import type { GraphManifest, Term } from '../../src/planner/graph_manifest';
 import { named, nameOf, names as namesIn } from '../../src/state/display_names';
-import type { LinkFacts, ModelOffer, RunStage } from '../../src/state/generated/commands';
+import type { LinkFacts, ModelOffer } from '../../src/state/generated/commands';
 import type { MeshState } from '../../src/state/mesh_state';
 import type { OfferedView, PortView, TimesView } from '../app/view';
+import { offeredUnitsText as unitsText } from '../kit/formatting';
 import { formsOfMedia } from './media';
 
 /** What this tab knows beyond the state. */
@@ -52,10 +53,6 @@ export function offeredViews(state: MeshState, seen: ModelsSeen): readonly Offer
         times: manifest === null ? null : timesOf(state, offer, manifest, seen),
       };
     });
-}
-
-function unitsText({ first, stop }: Pick<RunStage, 'first' | 'stop'>): string {
-  return stop - first === 1 ? `unit ${first}` : `units ${first}–${stop - 1}`;
 }
 
 function portsOf({ values }: GraphManifest, names: readonly string[], isInput: boolean): readonly PortView[] {

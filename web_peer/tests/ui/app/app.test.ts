@@ -4,7 +4,12 @@ import { describe, expect, it } from 'vitest';
 
 import { Config } from '../../../src/consensus/records';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
-import type { Member as StateMember, PlanRecord } from '../../../src/state/generated/commands';
+import type {
+  Member as StateMember,
+  ModelOffer,
+  PlanRecord,
+  RunStage,
+} from '../../../src/state/generated/commands';
 import { choicesOf, keptPledge, pledgeRange } from '../../../ui/conversation/saved_choices';
 import { meshView, readable, type Seen } from '../../../ui/mesh/members_view';
 import { arcPath, boxesOf, hopsOf, memberText, overlap, pictureOf } from '../../../ui/mesh/mesh_geometry';
@@ -140,6 +145,44 @@ const SEEN: Seen = {
   lost: false,
   unreached: new Set(),
 };
+
+describe('a mesh without a model that answers in words', () => {
+  const stage = (primary: string, first: number, stop: number): RunStage => ({
+    ...{ first, stop, primary, standbys: [], bytes: 0 },
+  });
+  const offer = (...stages: readonly RunStage[]): ModelOffer => ({
+    ...{ model: 'b', version: 1, stages, latencyUs: 0, rateMilli: 0, why: [] },
+  });
+  const offers = new Map([
+    ['towers', offer(stage(FOUNDER, 0, 2), stage(ME, 2, 3), stage(ME, 4, 5))],
+    ['det', offer(stage(ME, 0, 7))],
+  ]);
+  const members = [member(FOUNDER, { name: 'studio' }), member(ME), member(GUEST, { compute: false })];
+  const alone = (more: Partial<MeshState> = {}): MeshState =>
+    state(members, { model: null, offers, ...more });
+
+  it('says who runs which models, and that no question is answered', () => {
+    const shown = meshView(alone(), SEEN);
+    expect(shown).toMatchObject({ model: '', inWords: false, runs: true, answers: false });
+    expect(shown.whyNot).toBe('No model here answers in words.');
+    expect(shown.members.map((one) => memberText(one, 0))).toEqual([
+      'det; unit 2, unit 4 of towers',
+      'units 0–1 of towers',
+      'asks only',
+    ]);
+  });
+
+  it('runs nothing while nobody holds the units, and offline', () => {
+    expect(meshView(alone({ offers: new Map() }), SEEN).runs).toBe(false);
+    expect(meshView(alone({ offers: new Map([['det', offer()]]) }), SEEN).runs).toBe(false);
+    expect(meshView(alone(), { ...SEEN, online: false }).runs).toBe(false);
+    const paused = state([member(FOUNDER, { status: 'paused' })], {
+      ...{ model: null, offers: new Map([['det', offer(stage(FOUNDER, 0, 1))]]) },
+    });
+    expect(meshView(paused, SEEN).runs).toBe(false);
+    expect(meshView(EMPTY_STATE, SEEN).inWords).toBe(true); // nothing is known of it yet
+  });
+});
 
 describe('the mesh as shown', () => {
   it('says who coordinates, who votes, and how far the log is', () => {

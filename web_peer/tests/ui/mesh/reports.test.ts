@@ -62,6 +62,7 @@ describe('the card of a peer', () => {
     lentBytes: 1e9,
     runsOn: 'WebGPU',
     units: 8,
+    inWords: true,
   };
 
   it('says all that is known', () => {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from peer.cli.main import parser
-from peer.cli.model_choice import check_asked
 from peer.errors import BadCommand
+from peer.launch.served_models import check_asked
 from peer.state.generated.commands import ModelChosen, ModelOffered
 from peer.state.mesh_state import MeshState, apply
 
