@@ -40,7 +40,7 @@ from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
 from peer.state.plan_record import route_of
 from peer.state.protection import level_of
-from peer.state.readiness import NO_WORDS, NOTHING, runs_any, why_no_words, why_not_ready
+from peer.state.readiness import NO_WORDS, NOTHING, why_no_words, why_not_ready
 from planner.adapt.serving_plan import choose, default_wish
 from planner.cost.objectives import Component, Wish
 from planner.cost.wording import AGAIN, TIMES, units_text
@@ -99,7 +99,7 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "units": len(units),
         "context": model.context if model else 0,
         "sessions": model.sessions if model else 0,
-        "serving": mesh.sessions.can_answer if model is not None else runs_any(state),
+        "serving": mesh.serves,
         "unreached": sorted(called[peer] for peer in mesh.links.unreached if peer in planned),
         "refused": named(state.refused, state.members),
         "consensus": _consensus(mesh, reports),

@@ -72,8 +72,8 @@ class Figures(Collector):
         yield GaugeMetricFamily("shoal_mesh_leader_known", "1: somebody coordinates", int(bool(view.leader)))
         yield GaugeMetricFamily(
             "shoal_mesh_plan_serving",
-            "1: a plan serves, and each of its stages is reached",
-            int(self._mesh.sessions.can_answer),
+            "1: a plan serves, and each of its stages is reached; where no model answers in words: one can be run",
+            int(self._mesh.serves),
         )
         rtts = {(peer,): micros / 1e6 for peer, micros in report["rtt_us"].items()}
         yield _labelled("shoal_peer_rtt_seconds", "Round trip to another peer", ("peer",), rtts)

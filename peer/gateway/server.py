@@ -58,7 +58,6 @@ from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
-from peer.state.readiness import runs_any
 from planner.errors import JobError, JobTooLarge, JobTooLong
 from planner.jobs.jobs import Jobs
 from planner.model.sampling_defaults import OPENAI, SamplingDefaults
@@ -346,8 +345,7 @@ class Gateway:
         return web.json_response(self._shown_model())
 
     async def _health(self, _: web.Request) -> web.Response:
-        state = self._mesh.view.state
-        serves = self._mesh.sessions.can_answer if state.model is not None else runs_any(state)
+        serves = self._mesh.serves
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:

@@ -42,7 +42,7 @@ from peer.state.display_names import name_fault
 from peer.state.generated.commands import CutsFixed, MemberRenamed
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
-from peer.state.readiness import why_no_words, why_not_ready
+from peer.state.readiness import runs_any, why_no_words, why_not_ready
 from peer.storage.journal import Journal
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import LEAVING, LEFT, STATUS
@@ -151,6 +151,13 @@ class MeshMember:
     ) -> Talking:
         """Takes part in the conversations of the mesh, once a membership. Close it before the member."""
         return Talking(self.links, self.view, self.sessions, self.model, changed, refused)
+
+    @property
+    def serves(self) -> bool:
+        """Whether the mesh can answer now; where no model of it answers in words: whether it can run one."""
+        state = self.view.state
+        in_words = state.model is not None or not state.members
+        return self.sessions.can_answer if in_words else runs_any(state)
 
     async def until_serving(self, timeout_s: float | None = None) -> None:
         """Waits until the mesh can answer. Raises NoPlan, saying why not, when it cannot in time, and at once where it

@@ -58,7 +58,7 @@ class Watched:
     ) -> None:
         self.view = SimpleNamespace(state=state, replica=None)
         self.links = SimpleNamespace(unreached=unreached)
-        self.sessions = SimpleNamespace(can_answer=not unreached)
+        self.serves = not unreached
         self.me, self._reports = "a", reports
 
     async def status(self) -> dict[str, Any]:
