@@ -114,6 +114,11 @@ async def test_it_is_founded_by_a_command_and_a_process_joins_runs_and_shows_it(
         )
         assert "offers double: " in shown.out
         assert "None" not in shown.out
+        planned = await asyncio.to_thread(run, tmp_path, "plan", link, *away)
+        assert planned.status == 0, planned.err
+        first, *others = planned.out.splitlines()
+        assert first == NONE_ANSWERS
+        assert "double: It runs so now." in others
 
 
 async def test_who_came_in_before_there_was_such_a_model_is_told_to_join_once_more(tmp_path: Path) -> None:
