@@ -27,7 +27,7 @@ from peer.state.offers import Offers
 from peer.state.version_negotiation import OFFERS
 from planner.cost.graph_cost import MAX_STANDBYS, GraphPeer, GraphPlan, GraphRequest, GraphStage
 from planner.cost.graph_evaluator import Board
-from planner.cost.graph_peers import graph_peer
+from planner.cost.graph_peers import IN_TABS, graph_peer
 from planner.errors import RequestError
 from planner.solvers.graph_placement import place
 from planner.types import GraphWork, Infeasible, Link, Objective
@@ -35,6 +35,9 @@ from planner.types import GraphWork, Infeasible, Link, Objective
 HANDLING_S_PER_BYTE: Final = (
     1 / 32e6
 )  # of libdatachannel, which keeps a core busy at 32 to 35 MB/s; aiortc is slower
+SHARED_BYTES_PER_S: Final = (
+    500e6  # written into memory that two processes share, and read there, on a busy machine
+)
 
 Works = Mapping[str, GraphWork | str]  # by model: one run of it, or why that is not known
 
@@ -87,19 +90,32 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
         if member.status == "draining":
             draining.add(peer)
     here = {peer.peer for peer in peers}
+    machines = {peer: _machine(state.members[peer]) for peer in here}
     return Wanted(
         state.offers,
         tuple(peers),
         frozenset(draining),
-        tuple(_sustained(planner_link(link)) for link in state.links if {link.src, link.dst} <= here),
+        tuple(
+            _sustained(planner_link(link), machines) for link in state.links if {link.src, link.dst} <= here
+        ),
         "throughput" if wished(state).goal == "throughput" else "latency",
         _standbys(state.protection),
     )
 
 
-def _sustained(link: Link) -> Link:
-    """What a link carries of a stream: a burst as short as that of a probe may be faster than its peers can go on."""
+def _sustained(link: Link, machines: Mapping[str, str]) -> Link:
+    """What a link carries of a stream: a burst as short as that of a probe may be faster than its peers can go on. Two
+    processes of one machine hand values over in its memory.
+    """
+    if machines[link.src] and machines[link.src] == machines[link.dst]:
+        return replace(link, bytes_per_s=SHARED_BYTES_PER_S)
     return replace(link, bytes_per_s=min(link.bytes_per_s, 1 / HANDLING_S_PER_BYTE))
+
+
+def _machine(member: Member) -> str:
+    """The machine whose memory a member's process shares with others; "": unknown, or a tab, which shares none."""
+    profile = member.profile
+    return "" if profile is None or profile.provider in IN_TABS else profile.surroundings.machine
 
 
 def _may_run(member: Member, speaks: Callable[[str], int]) -> bool:

@@ -25,6 +25,7 @@ from peer.model.fetcher import Fetcher
 from peer.replication.mesh_view import MeshView
 from peer.runtime.graph_runtime import GraphRuntime
 from peer.transport.peer_links import PeerLinks
+from peer.transport.shared_memory import Inbox
 from peer.transport.value_exchange import ValueExchange
 from peer.wire.generated.frames import RunGo, RunItemFailed, RunValue
 from peer.wire.generated.requests import RUN_CLOSE, RUN_OPEN, RunCloseRequest, RunOpenRequest
@@ -71,7 +72,7 @@ class FlowHost:
         self._store = store
         self._lent: _Lent | None = None
         self.core = FlowStages(links.me, KEPT_BYTES)
-        self.exchange = ValueExchange(links, self, KEPT_BYTES)
+        self.exchange = ValueExchange(links, self, KEPT_BYTES, Inbox(links.me))
         self._asked: dict[bytes, RunListener] = {}  # runs that this peer asks
         self._manifests: dict[str, GraphManifest] = {}
         self._of_run: dict[bytes, str] = {}  # which model

@@ -1,6 +1,7 @@
 """Values of runs on their way between peers: cut into parts, one value after the other to each peer, and put together.
 
 Edge. Parts are frames of no session, so tokens go between them; the next part is queued once there is room for it.
+Between two processes of one machine a large value goes through the memory that they share instead.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from peer.dataflow.flow_stage import SendValue
 from peer.dataflow.value_codec import Array, check_shape, check_total, from_bytes, to_bytes
-from peer.errors import BadCommand, PeerError
+from peer.errors import BadCommand, MeshError, PeerError
 from peer.limits import MAX_RANGE_BYTES
+from peer.transport import shared_memory
 from peer.transport.peer_links import PeerLinks
+from peer.transport.shared_memory import Inbox
 from peer.wire.generated.frames import RunValue
+from peer.wire.generated.requests import RUN_FOLDER, RUN_LEFT, RunLeftRequest
+from peer.wire.json_codec import Body
 from planner.model.graph_manifest import Value
 
 MAX_OPEN: Final = 64  # values of one peer that have begun to come; an honest one sends one after the other
@@ -46,9 +52,14 @@ class _Coming:
 
 
 class ValueExchange:
-    """Sends values to peers, and hands those that come to `taker`, up to `most_bytes` of unfinished ones."""
+    """Sends values to peers, and hands those that come to `taker`, up to `most_bytes` of unfinished ones.
 
-    def __init__(self, links: PeerLinks, taker: ValueTaker, most_bytes: int) -> None:
+    `inbox`: where processes of this machine leave values; None: nowhere, all go over connections.
+    """
+
+    def __init__(
+        self, links: PeerLinks, taker: ValueTaker, most_bytes: int, inbox: Inbox | None = None
+    ) -> None:
         self._links = links
         self._taker = taker
         self._most_bytes = most_bytes
@@ -57,6 +68,12 @@ class ValueExchange:
         self._coming: dict[tuple[str, bytes, int, int, int], _Coming] = {}
         self._coming_bytes = 0
         self.sent_bytes = 0
+        self.left_bytes = 0  # through shared memory
+        self._inbox = inbox
+        self._outboxes: dict[str, Path | None] = {}  # by peer: where to leave values for it; None: nowhere
+        if inbox is not None:
+            links.on(RUN_FOLDER, self._folder)
+            links.on(RUN_LEFT, self._left)
 
     def send(self, effect: SendValue, value: Value) -> None:
         """Sends it when those before it have gone. To this peer itself it comes soon."""
@@ -102,6 +119,9 @@ class ValueExchange:
         for key in [key for key in self._coming if key[0] == peer]:
             self._drop(key)
         self._waiting.pop(peer, None)
+        self._outboxes.pop(peer, None)
+        if self._inbox is not None:
+            self._inbox.forget(peer)
         pump = self._pumps.pop(peer, None)
         if pump is not None:
             pump.cancel()
@@ -112,9 +132,76 @@ class ValueExchange:
         for pump in pumps:
             pump.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
+        if self._inbox is not None:
+            self._inbox.close()
 
     def _to_self(self, effect: SendValue) -> None:
         self._taker.came(self._links.me, effect.run, effect.epoch, effect.item, effect.value, effect.array)
+
+    # --- through shared memory
+
+    async def _folder(self, peer: str, _: None) -> Body:
+        """Where that peer may leave values. Raises CannotServe."""
+        assert self._inbox is not None
+        return {"folder": self._inbox.folder(peer)}
+
+    async def _left(self, peer: str, said: RunLeftRequest) -> Body:
+        """Takes a value that a peer left. Raises BadCommand or WrongTensor for one that no peer leaves."""
+        assert self._inbox is not None
+        key = (peer, bytes.fromhex(said.run), said.epoch, said.item, said.value)
+        value = self._taker.wanted(*key)
+        if value is None:
+            self._inbox.drop(peer, said.file)
+            return {}
+        check_shape(said.shape, value)
+        check_total(said.total, said.shape, value)
+        if self._coming_bytes + said.total > self._most_bytes:
+            self._inbox.drop(peer, said.file)
+            self._taker.unable(*key[:4], _no_room(said.total))
+            return {}
+        self._coming_bytes += said.total
+        try:
+            data = await asyncio.to_thread(self._inbox.take, peer, said.file, said.total)
+        finally:
+            self._coming_bytes -= said.total
+        if self._taker.wanted(*key) is not None:
+            self._taker.came(*key, from_bytes(data, said.shape, value))
+        return {}
+
+    async def _leave(self, peer: str, effect: SendValue, data: bytes | memoryview) -> bool:
+        """Whether the peer took the value from shared memory. Raises ConnectionLost, or TimeoutError."""
+        folder = await self._outbox(peer) if len(data) >= shared_memory.LEAST_BYTES else None
+        file = await asyncio.to_thread(shared_memory.leave, folder, data) if folder is not None else None
+        if file is None:
+            return False
+        shape = tuple(effect.array.shape)
+        run = effect.run.hex()
+        said = RunLeftRequest(run, effect.epoch, effect.item, effect.value, shape, len(data), file.name)
+        try:
+            await self._links.ask(peer, RUN_LEFT, said)
+        except MeshError as error:
+            log.info("%s does not take a value from shared memory: %s", peer[:8], error)
+            self._outboxes[peer] = None
+            return False
+        finally:
+            shared_memory.remove(file)
+        self.left_bytes += len(data)
+        return True
+
+    async def _outbox(self, peer: str) -> Path | None:
+        """Where to leave values for a peer; it is asked once a connection."""
+        if self._inbox is None:
+            return None
+        if peer not in self._outboxes:
+            try:
+                answer = await self._links.ask(peer, RUN_FOLDER, None)
+            except MeshError as error:  # it runs elsewhere, or is older
+                log.info("%s shares no memory: %s", peer[:8], error)
+                answer = {}
+            self._outboxes[peer] = self._inbox.outbox(str(answer.get("folder", "")), peer)
+        return self._outboxes[peer]
+
+    # --- in parts
 
     def _begun(self, key: tuple[str, bytes, int, int, int], frame: RunValue) -> _Coming | None:
         """What begins to come, where it is wanted; it begins anew where it had come in part."""
@@ -126,8 +213,7 @@ class ValueExchange:
         check_total(frame.total, frame.shape, value)
         open_now = sum(other[0] == key[0] for other in self._coming)
         if open_now >= MAX_OPEN or self._coming_bytes + frame.total > self._most_bytes:
-            text = f"this peer has no room for a value of {frame.total} bytes now: fewer items at once, or smaller ones"
-            self._taker.unable(*key[:4], text)
+            self._taker.unable(*key[:4], _no_room(frame.total))
             return None
         coming = self._coming[key] = _Coming(value, tuple(frame.shape), frame.total, bytearray())
         self._coming_bytes += frame.total
@@ -145,8 +231,9 @@ class ValueExchange:
             while waiting:
                 effect, value = waiting.popleft()
                 data = await asyncio.to_thread(to_bytes, effect.array, value)
-                await self._parts(peer, effect, data)
-        except PeerError as error:
+                if not await self._leave(peer, effect, data):
+                    await self._parts(peer, effect, data)
+        except (PeerError, TimeoutError) as error:
             log.info("values for %s are not sent: %s", peer[:8], error)
             waiting.clear()
         finally:
@@ -167,3 +254,7 @@ class ValueExchange:
             )
             self.sent_bytes += len(body)
             await connection.drained()
+
+
+def _no_room(total: int) -> str:
+    return f"this peer has no room for a value of {total} bytes now: fewer items at once, or smaller ones"

@@ -66,7 +66,7 @@ class GraphRequest:
     prefer: Mapping[str, str] = field(default_factory=dict)  # component -> peer, where it can hold it
     most_stages: int = MOST_STAGES
     standbys: int = 1  # of each stage, where there is room
-    handling_s_per_byte: float = 0.0  # of its processor, for a peer that sends or takes a value
+    handling_s_per_byte: float = 0.0  # at most, of the processor of a peer that sends or takes a value
     keep: tuple[GraphStage, ...] = ()  # the stages of the plan that serves
 
 

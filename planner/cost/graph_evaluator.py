@@ -11,7 +11,8 @@ The one evaluator of graphs; solvers read their times from here. Whole picosecon
   origin    has all inputs at the start, and needs a link to and from those who use them and make outputs
   latency   until the last stage has ended and the origin has all outputs: the critical path of one run alone
   rate      a stream keeps the busiest peer or link at work, so one run takes what that is busy for it. A peer is
-            busy with values that it sends or takes, too: bytes * handling_s_per_byte, which delay no run that is alone
+            busy with values that it sends or takes, too: bytes * handling_s_per_byte, but no longer than the link is,
+            which delays no run that is alone
 A peer holds the weights of its units, and for each stage the scratch of its widest unit.
 `planner.cost` has no clock: the tests play the same events by a queue and reach the same figures.
 """
@@ -123,10 +124,14 @@ class Board:
         return found
 
     def handle(self, peers_ps: list[int], way: Way, number: int) -> None:
-        """Counts what the peers at both ends have to do with an edge; an origin that computes nothing is no peer."""
+        """Counts what the peers at both ends of a link have to do with an edge; an origin that computes nothing is no
+        peer.
+        """
+        times = self.way(*way)
+        handled = self.handling[number] if times is None else min(self.handling[number], times[1][number])
         for end in way:
             if end < len(peers_ps):
-                peers_ps[end] += self.handling[number]
+                peers_ps[end] += handled
 
     def places(self, stages: Iterable[GraphStage]) -> list[Place]:
         """Raises RequestError for a peer that is not there."""

@@ -33,6 +33,7 @@ MAX_LIVE_IDS: Final = 4096
 MAX_LIVE_SPANS: Final = 512
 MAX_LIVE_BYTES: Final = 65536  # of UTF-8
 MAX_RUN_STAGES: Final = 256  # of one run
+MAX_LEFT_RANK: Final = 16  # axes of a value that is left for a peer, as of RUN_VALUE
 MAX_CLAIMS: Final = 256  # of a `work`
 
 WitnessSide = Literal["tokens", "sent", "back", "place", "marks", "match", "in", "out", "token"]
@@ -112,6 +113,19 @@ class RunCloseRequest:
     """Ends a run of the sender: what is kept of it is let go."""
 
     run: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunLeftRequest:
+    """Says that a value of a run lies in that folder, with the fields of RUN_VALUE."""
+
+    run: str
+    epoch: int
+    item: int
+    value: int
+    shape: tuple[int, ...]
+    total: int
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +263,7 @@ class WorkRequest:
 # --- on the wire ------------------------------------------------------------------------------------------
 
 session_pattern: Final = matching("[0-9a-f]{32}", "a session of 16 bytes in hex")
+left_file_pattern: Final = matching("[0-9a-f]{32}", "a file of 16 bytes in hex")
 conversation_pattern: Final = matching("[0-9A-Za-z_.:-]{1,64}", "the id of a conversation or message")
 witness_side_codec: Final[Codec[WitnessSide]] = one_of(
     "tokens", "sent", "back", "place", "marks", "match", "in", "out", "token"
@@ -297,6 +312,18 @@ run_open_request_codec: Final = record(
     },
 )
 run_close_request_codec: Final = record(RunCloseRequest, {"run": session_pattern})
+run_left_request_codec: Final = record(
+    RunLeftRequest,
+    {
+        "run": session_pattern,
+        "epoch": uint,
+        "item": uint,
+        "value": uint,
+        "shape": listed(uint, MAX_LEFT_RANK),
+        "total": uint,
+        "file": left_file_pattern,
+    },
+)
 live_request_codec: Final = record(
     LiveRequest,
     {
@@ -405,6 +432,8 @@ KV_DIGEST: Final = RequestKind("kv_digest", Sender.ANYONE, kv_digest_request_cod
 KV_COPY: Final = RequestKind("kv_copy", Sender.ANYONE, kv_copy_request_codec)
 RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec)
 RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec)
+RUN_FOLDER: Final = RequestKind("run_folder", Sender.MEMBERS, nothing)
+RUN_LEFT: Final = RequestKind("run_left", Sender.MEMBERS, run_left_request_codec)
 LIVE: Final = RequestKind("live", Sender.ANYONE, live_request_codec)
 TYPING: Final = RequestKind("typing", Sender.ANYONE, typing_request_codec)
 CHECK: Final = RequestKind("check", Sender.MEMBERS, check_request_codec)

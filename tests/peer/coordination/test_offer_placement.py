@@ -7,11 +7,14 @@ from dataclasses import replace
 import pytest
 
 from peer.coordination.offer_placement import (
+    HANDLING_S_PER_BYTE,
+    SHARED_BYTES_PER_S,
     placed,
     promoted,
     settle,
     wanted_in,
 )
+from peer.state.failure_domains import Surroundings
 from peer.state.generated.commands import (
     MemberDraining,
     MemberJoined,
@@ -52,6 +55,28 @@ from tests.peer.coordination.offered_models import (
 
 SCRATCH = 2 * 4  # bytes of a unit of a chain: two values
 BARE = ProtectionChosen(Protection(1000, False))
+
+
+def placed_on(state: MeshState, **machines: str) -> MeshState:
+    """The state where these members say on which machine they run."""
+    members = dict(state.members)
+    for peer, machine in machines.items():
+        profile = members[peer].profile
+        assert profile is not None
+        members[peer] = replace(
+            members[peer], profile=replace(profile, surroundings=Surroundings(machine=machine))
+        )
+    return replace(state, members=members)
+
+
+def test_processes_of_one_machine_hand_values_over_in_its_memory() -> None:
+    state = offered(placed_on(mesh(a=100, b=100, c=100, d=100), a="one", b="one", c="other"), "x")
+    tabs = placed_on(grown(state, *member("e", 100, ["a"], provider="wasm")), e="one")
+    rates = {frozenset((link.src, link.dst)): link.bytes_per_s for link in wanted(tabs).links}
+    assert rates.pop(frozenset("ab")) == SHARED_BYTES_PER_S
+    assert frozenset("ae") in rates
+    assert set(rates.values()) == {min(rates.values())}
+    assert max(rates.values()) <= 1 / HANDLING_S_PER_BYTE
 
 
 def test_an_offer_has_the_memory_that_the_mesh_s_own_model_leaves() -> None:

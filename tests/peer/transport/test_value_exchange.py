@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import pytest
 
 from peer.dataflow.flow_stage import SendValue
 from peer.dataflow.value_codec import Array
-from peer.errors import BadCommand, ConnectFailed, WrongTensor
+from peer.errors import BadCommand, ConnectFailed, MeshError, PeerError, WrongTensor
 from peer.limits import MAX_RANGE_BYTES
+from peer.transport.shared_memory import LEAST_BYTES, Inbox
 from peer.transport.value_exchange import MAX_OPEN, ValueExchange
 from peer.wire.frame_codec import decode, encode
 from peer.wire.generated.frames import Frame, RunValue
+from peer.wire.json_codec import Body
 from planner.model.graph_manifest import Value
 
 RUN = b"r" * 16
@@ -158,3 +161,107 @@ def test_what_is_not_wanted_is_passed_over_and_no_room_is_said() -> None:
     receiver.frame("other", part(shape=(MAX_OPEN + 9, 4), total=16 * (MAX_OPEN + 9), body=b"\0" * 8))
     receiver.frame("other", part(body=b"\0" * 16))  # the same begins anew
     assert len(taker.found) == MAX_OPEN + 1
+
+
+class Near(Links):
+    """Links of `me` to `other`, whose requests it answers; `old`: it knows of no folders."""
+
+    def __init__(self, me: str, *, old: bool = False) -> None:
+        super().__init__()
+        self.me = me
+        self.old = old
+        self.other: Near
+        self.handlers: dict[str, Any] = {}
+        self.asked: list[str] = []
+
+    def on(self, kind: Any, handler: Any) -> None:
+        self.handlers[kind.method] = handler
+
+    async def ask(self, peer: str, kind: Any, said: Any) -> Body:
+        assert peer == self.other.me
+        self.asked.append(kind.method)
+        if self.other.old:
+            raise MeshError("no such request")
+        try:
+            answer: Body = await self.other.handlers[kind.method](self.me, kind.read(kind.body(said)))
+        except PeerError as error:
+            raise MeshError(str(error)) from None
+        return answer
+
+
+def near(root: Path, **how: bool) -> tuple[ValueExchange, ValueExchange, Near, Taker]:
+    """One that sends, one that takes, the links of the first, what the second takes."""
+    here, there = Near("here"), Near("there", **how)
+    here.other, there.other = there, here
+    taker = Taker()
+    sender, receiver = (
+        ValueExchange(links, each, MOST_BYTES, Inbox(links.me, root))  # type: ignore[arg-type]
+        for links, each in ((here, Taker()), (there, taker))
+    )
+    return sender, receiver, here, taker
+
+
+def files(root: Path, pattern: str = "*/*") -> list[str]:
+    """The names of what is in the folders of shared memory."""
+    return [path.name for path in root.glob(pattern)]
+
+
+LARGE = np.arange(LEAST_BYTES, dtype="f4").reshape(-1, 4)
+
+
+async def send(sender: ValueExchange, *arrays: Array, value: int = 0) -> None:
+    for item, array in enumerate(arrays):
+        sender.send(SendValue("there", RUN, 1, item, value, array), WANTED)
+    await asyncio.gather(*sender._pumps.values())
+
+
+async def test_large_values_go_through_memory_that_both_share(tmp_path: Path) -> None:
+    sender, receiver, links, taker = near(tmp_path)
+    await send(sender, LARGE, LARGE[:1], LARGE + 1)
+    for frame in links.sent:
+        assert isinstance(frame, RunValue)
+        receiver.frame("here", frame)
+    for _, item, _, found in taker.found:
+        np.testing.assert_array_equal(found, (LARGE, LARGE[:1], LARGE + 1)[item])
+    assert [item for _, item, _, _ in taker.found] == [0, 2, 1]
+    assert links.asked == ["run_folder", "run_left", "run_left"]
+    assert (sender.left_bytes, sender.sent_bytes) == (2 * LARGE.nbytes, LARGE[:1].nbytes)
+    await send(sender, LARGE, value=9)  # which is not wanted
+    assert len(taker.found) == 3
+    assert files(tmp_path) == ["ends"]
+    receiver.gone("here")
+    assert files(tmp_path, "*") == []
+    await sender.close()
+
+
+async def test_who_has_no_folder_here_gets_parts(tmp_path: Path) -> None:
+    for how, root in (({"old": True}, "."), ({}, "missing")):
+        sender, receiver, links, taker = near(tmp_path / root, **how)
+        await send(sender, LARGE, LARGE)
+        assert links.asked == ["run_folder"]
+        for frame in links.sent:
+            assert isinstance(frame, RunValue)
+            receiver.frame("here", frame)
+        assert len(taker.found) == 2
+        await sender.close()
+
+
+async def test_a_value_that_is_refused_in_memory_is_sent_in_parts(tmp_path: Path) -> None:
+    sender, receiver, links, taker = near(tmp_path)
+    await send(sender, LARGE[:, :2])  # of another shape than the receiver wants
+    assert links.asked == ["run_folder", "run_left"]
+    assert len(links.sent) == -(-LARGE.nbytes // 2 // MAX_RANGE_BYTES)
+    with pytest.raises(WrongTensor):
+        receiver.frame("here", links.sent[0])  # type: ignore[arg-type]
+    assert taker.found == []
+    await sender.close()
+    await receiver.close()
+
+
+async def test_what_there_is_no_room_for_is_told_and_removed(tmp_path: Path) -> None:
+    sender, receiver, _, taker = near(tmp_path)
+    await send(sender, np.zeros((MOST_BYTES // 16 + 1, 4), "f4"))
+    assert (taker.found, taker.without) == ([], [0])
+    assert files(tmp_path) == ["ends"]
+    await sender.close()
+    await receiver.close()

@@ -58,11 +58,15 @@ def test_a_stage_gives_what_it_makes_when_it_ends() -> None:
 
 
 def test_who_sends_or_takes_values_of_a_stream_has_work_with_them() -> None:
-    request = replace(two_towers("o"), handling_s_per_byte=1e-3)
+    request = replace(two_towers("o"), handling_s_per_byte=1e-3, links=links("abo", bytes_per_s=1e3))
     found = graph_evaluator.evaluate(request, BESIDE)
     # a takes an input and a result of 1 KB each, and gives the output: 3 s on top; the asker is no peer of the plan
-    assert (found.latency_s, found.period_s, found.limit) == (3.006, 6.0, "a")
+    assert (found.latency_s, found.period_s, found.limit) == (6.003, 6.0, "a")
     assert graph_evaluator.evaluate(replace(request, origin=None), ALONE).period_s == 6.0
+    faster = tuple(
+        replace(link, bytes_per_s=1e4) for link in request.links
+    )  # nobody works longer than it sends
+    assert graph_evaluator.evaluate(replace(request, links=faster), BESIDE).period_s == pytest.approx(3.3)
 
 
 def test_stages_cover_all_units_in_order() -> None:

@@ -147,10 +147,12 @@ def test_a_stream_is_spread_over_equal_peers() -> None:
 
 def test_a_stream_is_not_spread_where_handing_it_on_is_more_work_than_it_saves() -> None:
     lent = tuple(peer(name) for name in "abc")
-    request = GraphRequest(chain(6), lent, links("abc"), objective="throughput", handling_s_per_byte=6e-3)
+    slow = links("abc", bytes_per_s=1 / 4e-3)
+    request = GraphRequest(chain(6), lent, slow, objective="throughput", handling_s_per_byte=4e-3)
     found = planned(request)
     assert [(stage.first, stage.stop) for stage in found.stages] == [(0, 6)]
-    assert len(planned(replace(request, handling_s_per_byte=5e-4)).stages) == 3
+    assert len(planned(replace(request, handling_s_per_byte=5e-4)).stages) > 1
+    assert len(planned(replace(request, links=links("abc"))).stages) == 3  # a faster link is less work, too
 
 
 def test_what_each_alone_has_no_room_for_is_split() -> None:

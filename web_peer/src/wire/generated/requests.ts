@@ -29,6 +29,7 @@ export const MAX_LIVE_IDS = 4096;
 export const MAX_LIVE_SPANS = 512;
 export const MAX_LIVE_BYTES = 65536; // of UTF-8
 export const MAX_RUN_STAGES = 256; // of one run
+export const MAX_LEFT_RANK = 16; // axes of a value that is left for a peer, as of RUN_VALUE
 export const MAX_CLAIMS = 256; // of a `work`
 
 export type WitnessSide = 'tokens' | 'sent' | 'back' | 'place' | 'marks' | 'match' | 'in' | 'out' | 'token';
@@ -94,6 +95,17 @@ export interface RunOpenRequest {
 /** Ends a run of the sender: what is kept of it is let go. */
 export interface RunCloseRequest {
   readonly run: string;
+}
+
+/** Says that a value of a run lies in that folder, with the fields of RUN_VALUE. */
+export interface RunLeftRequest {
+  readonly run: string;
+  readonly epoch: number;
+  readonly item: number;
+  readonly value: number;
+  readonly shape: readonly number[];
+  readonly total: number;
+  readonly file: string;
 }
 
 /** Shows how a running answer grows: `ids` and `text` follow its first `after` tokens. */
@@ -206,6 +218,7 @@ export interface WorkRequest {
 // --- on the wire
 
 export const sessionPattern = matching(/^[0-9a-f]{32}$/, 'a session of 16 bytes in hex');
+export const leftFilePattern = matching(/^[0-9a-f]{32}$/, 'a file of 16 bytes in hex');
 export const conversationPattern = matching(/^[0-9A-Za-z_.:-]{1,64}$/, 'the id of a conversation or message');
 export const witnessSideCodec = oneOf<WitnessSide>('tokens', 'sent', 'back', 'place', 'marks', 'match', 'in', 'out', 'token');
 export const claimOfCodec = oneOf<ClaimOf>('tokens', 'weights');
@@ -263,6 +276,17 @@ export const runCloseRequestCodec = record<RunCloseRequest>(
   'RunCloseRequest',
   {
     run: sessionPattern,
+  });
+export const runLeftRequestCodec = record<RunLeftRequest>(
+  'RunLeftRequest',
+  {
+    run: sessionPattern,
+    epoch: uint,
+    item: uint,
+    value: uint,
+    shape: list(uint, MAX_LEFT_RANK),
+    total: uint,
+    file: leftFilePattern,
   });
 export const liveRequestCodec = record<LiveRequest>(
   'LiveRequest',
@@ -413,6 +437,16 @@ export const RUN_CLOSE: RequestKind<RunCloseRequest> = {
   method: 'run_close',
   sender: 'members',
   codec: runCloseRequestCodec,
+};
+export const RUN_FOLDER: RequestKind<null> = {
+  method: 'run_folder',
+  sender: 'members',
+  codec: nothing,
+};
+export const RUN_LEFT: RequestKind<RunLeftRequest> = {
+  method: 'run_left',
+  sender: 'members',
+  codec: runLeftRequestCodec,
 };
 export const LIVE: RequestKind<LiveRequest> = {
   method: 'live',
