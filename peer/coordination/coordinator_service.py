@@ -184,7 +184,6 @@ class Coordinating:
         self._placing = None if placing is None else placing(lambda: self.state, self._submit_placement)
         self._jobs = PlanningJobs(OWN_BUDGET, OWN_BUDGET.cpu_s)  # one at a time, in one lane
         self._jobs_loaded = False
-        self.plan_seconds = 0.0
         self._till = Till()
         self._billed = 0.0  # when work was last put into the log
         self._tended = 0.0  # when the group was last looked at because time has passed
@@ -577,7 +576,6 @@ class Coordinating:
         return await asyncio.to_thread(solve, wanted)
 
     async def _plan(self, wanted: Wanted) -> None:
-        begun = time.perf_counter()
         try:
             found = (
                 None
@@ -599,7 +597,6 @@ class Coordinating:
         except Exception as error:  # a defect, which must not end planning for good
             log.exception("planning failed")
             result = Infeasible(f"the planner failed: {type(error).__name__}")
-        self.plan_seconds = time.perf_counter() - begun
         self._publish(self._core.planned(wanted, result))
         self._planning = None
         self._plan_if_wanted()

@@ -72,7 +72,6 @@ class Caches:
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._giving = asyncio.Lock()
-        self.copied_bytes = 0  # from others
         view.subscribe(self._remember)
 
     def _remember(self) -> None:
@@ -160,7 +159,6 @@ class Caches:
             raise CannotServe("this peer cannot fetch yet")
         data = await self._model.pieces.fetch(peer, told.sha256, size, OPEN_LENT)
         values = await asyncio.to_thread(unpacked, data, told.sha256)
-        self.copied_bytes += len(data)
         arrays: dict[str, Floats] = {}
         for name, shape in shapes.items():
             arrays[name], values = values[: math.prod(shape)].reshape(shape), values[math.prod(shape) :]

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from peer.errors import BadCommand
 from peer.limits import MAX_INT, MAX_ITEMS
-from peer.state.generated.commands import Work, WorkRecorded
+from peer.state.generated.commands import Work
 from peer.wire.json_codec import Codec, items_of, listed, record, span, table, uint
 
 MAX_SESSIONS: Final = 4096  # whose work can still be counted
@@ -53,12 +53,6 @@ class Ledger:
     sessions: Mapping[str, Counted] = field(default_factory=dict)
     balances: Mapping[str, Balance] = field(default_factory=dict)
     horizon_ms: int = 0
-
-
-def account(ledger: Ledger, command: WorkRecorded) -> Ledger | str:
-    """The ledger after `command`, or why none of its entries counts."""
-    after, why = tally(ledger, command.entries)
-    return next((reason for reason in why if reason), "there are no entries") if all(why) else after
 
 
 def tally(ledger: Ledger, entries: tuple[Work, ...]) -> tuple[Ledger, tuple[str, ...]]:

@@ -132,16 +132,6 @@ class Times:
     close_s: float = CLOSE_S  # for what is queued to arrive before the transport goes
 
 
-@dataclass(slots=True)
-class Stats:
-    """Frames, and their bytes, since the connection was made."""
-
-    sent_frames: int = 0
-    sent_bytes: int = 0
-    received_frames: int = 0
-    received_bytes: int = 0
-
-
 class Connection:
     """One connection to another peer.
 
@@ -186,7 +176,6 @@ class Connection:
         self.error: PeerError | None = None
         self.reason = ""
         self.suspect = False
-        self.stats = Stats()
         self.path = Path(engine)
         engine.attach(self)
 
@@ -292,7 +281,6 @@ class Connection:
                 raise WrongPiece(f"expected binary messages only, got text of {len(data)} characters")
             encoded = self._receivers[channel].accept(data)
             if encoded is not None:
-                self.stats.received_bytes += len(encoded)
                 self._take(decode(encoded, channel), now_s)
             if channel is Channel.DATA:
                 self._heartbeat.works()
@@ -363,7 +351,6 @@ class Connection:
             raise fault from error
 
     def _take(self, frame: Frame, now_s: float) -> None:
-        self.stats.received_frames += 1
         match frame:
             case Bye():
                 self._take_bye(frame)
@@ -556,8 +543,6 @@ class Connection:
         if channel is Channel.DATA:
             self._heartbeat.works()
         self._senders[channel].push(encoded, _orders_of(frame))
-        self.stats.sent_frames += 1
-        self.stats.sent_bytes += len(encoded)
         self._pump(channel)
 
     def _pump(self, channel: Channel) -> None:

@@ -155,14 +155,6 @@ class Fields:
             raise self._wrong(name, "a positive finite number")
         return number
 
-    def positives(self, name: str, limit: int) -> tuple[float, ...]:
-        """Returns a list of at most `limit` finite numbers above 0. Raises CorruptStore."""
-        items = self._list(name, limit)
-        return tuple(
-            Fields({name: item}, f"{self.place}.{name}[{place}]").positive(name)
-            for place, item in enumerate(items)
-        )
-
     def numbers(self, name: str, limit: int) -> tuple[float, ...]:
         """Returns a list of 1 to `limit` finite numbers from 0 on. Raises CorruptStore."""
         items = self._list(name, limit)

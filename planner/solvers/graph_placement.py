@@ -7,7 +7,7 @@ wins where splitting does not pay: keys put peers right behind the figure of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from planner.cost import graph_evaluator, graph_wording
@@ -121,15 +121,6 @@ def _infeasible(board: Board, found: Placement, *, exact: bool) -> Infeasible:
     if not missing:
         return Infeasible(graph_wording.too_many(len(found.places), board.request.most_stages))
     return Infeasible(graph_wording.unlinked([(board.name(a), board.name(b)) for a, b in missing]))
-
-
-@dataclass(frozen=True, slots=True)
-class _Wished:
-    """A component's units, and the peer it prefers."""
-
-    component: str
-    units: tuple[int, ...]
-    peer: int
 
 
 def _atoms(board: Board) -> tuple[Atoms, tuple[str, ...]] | Infeasible:

@@ -25,7 +25,6 @@ from planner.model.graph_manifest import HALF_BYTES, MAX_RANK, MAX_TERMS, Size, 
 
 NEAR: Final = 0.15  # of a whole power: what padding adds to shapes
 MOST_PROBED: Final = 8  # sizes that are doubled
-TERMS_BESIDE: Final = 1e-9  # of all: smaller ones are rounding
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]

@@ -110,10 +110,6 @@ export class Fields {
     return found;
   }
 
-  positives(name: string, length: number): number[] {
-    return this.list(name, length).map((value) => new Fields({ [name]: value }, this.place).positive(name));
-  }
-
   /** From 0 on, finite, at least one. */
   numbers(name: string, length: number): number[] {
     const values = this.list(name, length);

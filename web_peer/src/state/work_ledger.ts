@@ -11,7 +11,7 @@ import { BadCommand } from '../errors';
 import { type Codec, itemsOf, list, record, type Span, shown, span, table, uint } from '../wire/json_codec';
 import { MAX_ITEMS } from '../limits';
 import { byBytes } from '../wire/utf8_order';
-import type { Work, WorkRecorded } from './generated/commands';
+import type { Work } from './generated/commands';
 
 const MAX_SESSIONS = 4096; // whose work can still be counted
 const MAX_AREAS = 64; // rectangles of a session, after joining those that touch
@@ -41,12 +41,6 @@ export interface Ledger {
 }
 
 export const EMPTY_LEDGER: Ledger = { sessions: new Map(), balances: new Map(), horizonMs: 0 };
-
-/** The ledger after `command`, or why none of its entries counts. */
-export function account(ledger: Ledger, { entries }: WorkRecorded): Ledger | string {
-  const { after, why } = tally(ledger, entries);
-  return why.includes('') ? after : (why[0] ?? 'there are no entries');
-}
 
 /** The ledger with those of `entries` that count, and for each why it does not ("": it does). */
 export function tally(ledger: Ledger, entries: readonly Work[]): { after: Ledger; why: readonly string[] } {

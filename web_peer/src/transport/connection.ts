@@ -58,14 +58,6 @@ export interface Times {
 
 export const TIMES: Times = { heartbeat: HEARTBEAT_TIMES, connectS: 9, closeS: CLOSE_S };
 
-/** Frames, and their bytes, since the connection was made. */
-export interface Stats {
-  sentFrames: number;
-  sentBytes: number;
-  receivedFrames: number;
-  receivedBytes: number;
-}
-
 export interface ConnectionEvents {
   /** Every frame that is not the connection's own; a PeerError raised here ends the connection. */
   frame(frame: Frame): void;
@@ -84,7 +76,6 @@ export class Connection implements EngineEvents {
   reason = '';
   suspect = false;
   readonly peer: string;
-  readonly stats: Stats = { sentFrames: 0, sentBytes: 0, receivedFrames: 0, receivedBytes: 0 };
   readonly path: Path;
   private readonly engine: Engine;
   private readonly hello: Hello;
@@ -203,7 +194,6 @@ export class Connection implements EngineEvents {
       }
       const encoded = this.receivers[channel].accept(new Uint8Array(data));
       if (encoded !== null) {
-        this.stats.receivedBytes += encoded.length;
         this.take(decode(encoded, channel), now);
       }
       if (channel === 'data') {
@@ -267,7 +257,6 @@ export class Connection implements EngineEvents {
   }
 
   private take(frame: Frame, now: number): void {
-    this.stats.receivedFrames += 1;
     if (frame.kind === 'BYE') this.takeBye(frame);
     else if (frame.kind === 'BYE_ACK') {
       this.byeAcked = true;
@@ -441,8 +430,6 @@ export class Connection implements EngineEvents {
     const channel = channelOf(frame);
     if (channel === 'data') this.heartbeat.works();
     this.senders[channel].push(encoded, ordersOf(frame));
-    this.stats.sentFrames += 1;
-    this.stats.sentBytes += encoded.length;
     this.pump(channel);
   }
 
