@@ -113,17 +113,29 @@ class RunningServer:
 
 
 @dataclass(slots=True)
-class Queued:
+class QueuedInAll:
     """Bytes that wait to be written, of all sockets."""
 
     bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    text: str
+    kept: asyncio.Future[bool] | None  # what has to be on the disk first
+    instead: str  # what is said where it is not; empty: the same
 
 
 class _Socket:
     """One WebSocket: what waits to be written, and the task that writes it."""
 
     def __init__(
-        self, number: int, address: str, ws: web.WebSocketResponse, request: web.Request, all_queued: Queued
+        self,
+        number: int,
+        address: str,
+        ws: web.WebSocketResponse,
+        request: web.Request,
+        all_queued: QueuedInAll,
     ) -> None:
         self.number = number
         self.address = address
@@ -132,12 +144,13 @@ class _Socket:
         self._all_queued = all_queued
         self._is_over = False
         self._request = request
-        self._outbox: asyncio.Queue[str | None] = asyncio.Queue()
+        self._outbox: asyncio.Queue[_Queued | None] = asyncio.Queue()
 
-    def queue(self, text: str) -> None:
+    def queue(self, text: str, kept: asyncio.Future[bool] | None = None, instead: str = "") -> None:
+        """Writes `text` after all before it, and not before `kept` is done; where that is False, maybe `instead`."""
         if not self._is_over:
             self._count(len(text))
-            self._outbox.put_nowait(text)
+            self._outbox.put_nowait(_Queued(text, kept, instead))
 
     def over(self) -> None:
         """Nothing of it waits any more."""
@@ -163,7 +176,10 @@ class _Socket:
 
     async def write(self) -> None:
         """Runs until the socket is closed from here or breaks."""
-        while (text := await self._outbox.get()) is not None:
+        while (queued := await self._outbox.get()) is not None:
+            text, kept = queued.text, queued.kept
+            if kept is not None and not await asyncio.shield(kept):
+                text = queued.instead or text
             try:
                 await self.ws.send_str(text)
             except (
@@ -171,7 +187,7 @@ class _Socket:
                 RuntimeError,
             ):  # RuntimeError: aiohttp's word for a socket that is closing
                 return
-            self._count(-len(text))
+            self._count(-len(queued.text))
         await self.ws.close()
 
 
@@ -185,8 +201,9 @@ class SignalingServer:
         self.metrics = Metrics(lambda: self.hub)
         self._sockets: dict[int, _Socket] = {}
         self._numbers = 0
-        self._queued = Queued()
+        self._queued = QueuedInAll()
         self._saving = asyncio.Lock()
+        self._keeping: set[asyncio.Task[bool]] = set()
         self._empty = asyncio.Event()  # set whenever the last socket goes
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -279,21 +296,24 @@ class SignalingServer:
             return []
 
     async def _step(self, event: Event) -> None:
-        kept = True
+        """Performs what the hub says, and returns when what had to be kept is. All is queued before this waits for the
+        disk, or what a later event says would overtake it.
+        """
+        kept: asyncio.Task[bool] | None = None
         for effect in self._decided(event):
             if isinstance(effect, Persist):
-                kept = await self._persist(effect.mesh)
-            elif not kept and isinstance(effect, Send) and isinstance(effect.message, Registered):
-                self._perform(
-                    Send(effect.sockets, replace(effect.message, code="ServerError", text=NOT_KEPT))
-                )
+                kept = asyncio.create_task(self._persist(effect.mesh), name="keep admissions")
+                self._keeping.add(kept)
+                kept.add_done_callback(self._keeping.discard)
             else:
-                self._perform(effect)
+                self._perform(effect, kept)
+        if kept is not None:
+            await asyncio.shield(kept)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: Effect, kept: asyncio.Future[bool] | None = None) -> None:
         match effect:
             case Send(numbers, message):
-                self._send(numbers, message)
+                self._send(numbers, message, kept)
             case Drop(number, error):
                 socket = self._sockets.get(number)
                 if socket is not None:
@@ -305,10 +325,17 @@ class SignalingServer:
                 if self._state is not None:
                     self._state.forget(mesh)
             case Persist():
-                pass  # awaited by _step
+                pass  # done by _step
 
-    def _send(self, numbers: Sequence[int], message: ServerMessage) -> None:
+    def _send(
+        self, numbers: Sequence[int], message: ServerMessage, kept: asyncio.Future[bool] | None
+    ) -> None:
         text, limits = encode(message), self._options.policy.limits
+        instead = (
+            encode(replace(message, code="ServerError", text=NOT_KEPT))
+            if isinstance(message, Registered)
+            else ""
+        )
         for number in numbers:
             socket = self._sockets.get(number)
             if socket is None:
@@ -322,7 +349,7 @@ class SignalingServer:
                 self._count(TooSlow())
                 socket.abort()  # its reader ends, and the hub hears of it as of any other loss
             else:
-                socket.queue(text)
+                socket.queue(text, kept, instead)
 
     def _count(self, error: SignalingError) -> None:
         self.metrics.rejected.labels(code_of(error)).inc()
@@ -377,6 +404,7 @@ class SignalingServer:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_WITHIN_S):
                     await self._empty.wait()
+        await asyncio.gather(*self._keeping)
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ from signaling.limits import Limits
 from signaling.presence import SignalKind
 from signaling.room import Policy
 from signaling.server import ServerOptions, serve
+from signaling.state import StateFolder
+from tests.patience import WITHIN_S
 
 
 async def test_two_peers_meet_and_signal(kit: Any) -> None:
@@ -175,6 +178,29 @@ async def test_the_server_goes_and_comes_back_without_memory(kit: Any) -> None:
                 await kit.joiner(gone[0], "l").__aenter__()
     assert not one.said("rejected")
     assert not two.said("rejected")
+
+
+async def test_several_come_in_at_once_though_the_disk_is_slow(
+    kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody hears of who came later before it is welcome itself."""
+    save = StateFolder.save
+
+    def slow(*args: Any) -> None:
+        time.sleep(0.02)  # in a thread: the others join meanwhile
+        save(*args)
+
+    monkeypatch.setattr(StateFolder, "save", slow)
+    options = ServerOptions(state_folder=tmp_path / "state")
+    async with serve(options) as server, kit.founder(server.url) as founder, AsyncExitStack() as stack:
+        link, grant = kit.invite(server.url)
+        await founder.register(grant)
+        joiners = [kit.joiner(link, letter) for letter in "abcde"]
+        await asyncio.gather(*(stack.enter_async_context(each) for each in joiners))
+        for each in joiners:
+            async with asyncio.timeout(WITHIN_S):
+                while len(each.members()) < len(joiners):  # noqa: ASYNC110 - others and the founder
+                    await asyncio.sleep(0.01)
 
 
 async def test_a_state_folder_remembers_over_a_restart(kit: Any, tmp_path: Path) -> None:

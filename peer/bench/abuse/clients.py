@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,8 +80,7 @@ async def _run(abuse: Abuse, api: Api, server: str, link: str) -> None:
         clients = await _clients(stack, abuse, api, server, link, start, count)
         running = [asyncio.ensure_future(client) for client in clients]
         try:
-            for _ in running:
-                await start.ready.acquire()
+            await _all_ready(start, running)
             _say("ready")
             if await lines.readline():
                 start.begin.set()
@@ -91,6 +90,23 @@ async def _run(abuse: Abuse, api: Api, server: str, link: str) -> None:
                 each.cancel()
             await asyncio.gather(*running, return_exceptions=True)
     _say(json.dumps(counts))
+
+
+async def _all_ready(start: Start, running: Sequence[asyncio.Future[None]]) -> None:
+    """Raises why a client ended before it was."""
+
+    async def ready() -> None:
+        for _ in running:
+            await start.ready.acquire()
+
+    waiting = asyncio.ensure_future(ready())
+    try:
+        await asyncio.wait([waiting, *running], return_when=asyncio.FIRST_COMPLETED)
+        for each in running:
+            if each.done():
+                each.result()
+    finally:
+        waiting.cancel()
 
 
 def _say(line: str) -> None:
