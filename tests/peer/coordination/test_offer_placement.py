@@ -9,6 +9,7 @@ import pytest
 from peer.coordination.offer_placement import (
     HANDLING_S_PER_BYTE,
     SHARED_BYTES_PER_S,
+    Placement,
     placed,
     promoted,
     settle,
@@ -77,6 +78,19 @@ def test_processes_of_one_machine_hand_values_over_in_its_memory() -> None:
     assert frozenset("ae") in rates
     assert set(rates.values()) == {min(rates.values())}
     assert max(rates.values()) <= 1 / HANDLING_S_PER_BYTE
+
+
+def test_a_stream_goes_over_whole_models_side_by_side_where_that_is_faster() -> None:
+    """A peer with all of it hands nothing on; where one has no room for all of it, stages share the work."""
+    state = offered(grown(mesh(a=100, b=100), PlanWished("optimal", "throughput")), "x")
+    found = settled(state, x=chain(*[1] * 8))["x"]
+    assert isinstance(found, Placement)
+    assert [(stage.first, stage.stop, len(stage.standbys)) for stage in found.stages] == [(0, 8, 1)]
+    assert found.plan.why[0].startswith("A stream goes over 2 peers that hold all of it")
+    again = grown(state, ModelPlaced("x", 9, found.stages, 1, 1, ()))
+    assert settled(again, x=chain(*[1] * 8))["x"] == found
+    little = offered(grown(mesh(a=100, b=6), PlanWished("optimal", "throughput")), "x")
+    assert len(stages_of(settled(little, x=chain(*[1] * 8))["x"])) == 2
 
 
 def test_an_offer_has_the_memory_that_the_mesh_s_own_model_leaves() -> None:
