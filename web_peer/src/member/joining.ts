@@ -19,7 +19,7 @@ import { inviteOf, parseLink } from '../signaling/invites';
 import type { IceServer } from '../signaling/generated/messages';
 import type { BlobRef } from '../planner/blob_ref';
 import { blobsOf, type Decoder, graphsOf, type Manifest } from '../planner/manifest';
-import { measureProduct } from '../runtime/product_benchmark';
+import { measureProduct } from '../runtime/self_benchmark';
 import { measuresAgain } from './remeasure';
 import { MeshMember, type MeshEvents } from './mesh_member';
 import { phaseOf } from './progress';

@@ -3,17 +3,24 @@
  * Each candidate runs in a worker of its own. Edge.
  */
 
+import type { ValueArray } from '../dataflow/value_codec';
 import { CannotServe, NotNow } from '../errors';
+import type { Value } from '../planner/graph_manifest';
 import type { Provider } from '../planner/linear';
 import { BLOCK_KINDS, type Decoder } from '../planner/manifest';
+import { GRAPH, KIND, ROWS, WIDTH } from '../planner/yardstick';
+import { fromHex } from '../wire/hex';
+import { GraphRuntime } from './graph_runtime';
 import type { KindTimes, UnitTimes } from './unit_benchmark';
 import type { FromMeasurer, ToMeasurer } from './benchmark_worker';
 import type { Profile } from '../state/generated/commands';
 
 const CANDIDATE_MS = 20_000; // loading the runtime included; a software adapter takes longer, and is no use
+const PRODUCTS = 31; // runs of a product of matrices
+const FASTEST = 10; // one run in so many is faster than what counts: others that compute only make it slower
 const PINGS = 21;
 const MAX_THREADS = 4; // more gain little and leave no core for the page
-export const TAB_BYTES = 144 << 20; // of the page and its worker, measured (docs/benchmarks.md): code, compiled WebAssembly, gaps in its memory
+const TAB_BYTES = 144 << 20; // of the page and its worker, measured (docs/benchmarks.md): code, compiled WebAssembly, gaps in its memory
 
 /** How fast this tab computes; its memory is for the person to say. */
 export type Times = Omit<Profile, 'memoryBytes'>;
@@ -129,4 +136,69 @@ function answerOf(worker: Worker, order: ToMeasurer, limit: AbortSignal): Promis
     };
     worker.postMessage(order);
   });
+}
+
+// --- without a model that answers in words
+
+/**
+ * For meshes without a model that answers in words: how fast this tab multiplies matrices, as units of offered models
+ * run. Measures with one thread, and with as many as this page may have, and picks the faster. Raises
+ * CannotServe.
+ */
+export async function measureProduct(signal: AbortSignal): Promise<Times> {
+  const most = (await abilities()).threads;
+  const one = await timesWith(1, signal);
+  if (most === 1) return one;
+  const many = await timesWith(most, signal);
+  const rowNs = ({ prefillNs }: Times): number => prefillNs.get(KIND) ?? Infinity;
+  return rowNs(many) < rowNs(one) ? many : one;
+}
+
+async function timesWith(threads: number, signal: AbortSignal): Promise<Times> {
+  const limit = AbortSignal.any([signal, AbortSignal.timeout(CANDIDATE_MS)]);
+  const runtime = await loaded(threads, limit);
+  try {
+    const oneS = await seconds(runtime, 1, limit);
+    const manyS = await seconds(runtime, ROWS, limit);
+    // A run that was held up makes no tab infinitely fast.
+    const rowS = Math.max(manyS - oneS, manyS / ROWS / 2) / (ROWS - 1);
+    const table = (s: number): ReadonlyMap<string, number> => new Map([[KIND, Math.round(s * 1e9)]]);
+    return {
+      overheadBytes: TAB_BYTES,
+      decodeNs: table(oneS),
+      prefillNs: table(rowS),
+      batchNs: table(rowS),
+      stepNs: Math.round(Math.max(oneS - rowS, 0) * 1e9),
+      provider: 'wasm',
+      threads,
+      arithmetic: '',
+    };
+  } finally {
+    runtime.close();
+  }
+}
+
+function loaded(threads: number, signal: AbortSignal): Promise<GraphRuntime> {
+  const value = (name: string): Value => ({ name, dtype: 'float32', shape: ['rows', WIDTH], bytes: [] });
+  const composed = {
+    model: new Uint8Array(fromHex(GRAPH)),
+    inputs: [value('x')],
+    outputs: [value('y')],
+    weightBytes: 0,
+  };
+  const source = { composed, blobs: new Map<string, Uint8Array>(), fused: true };
+  return GraphRuntime.load(source, threads, () => undefined, signal);
+}
+
+async function seconds(runtime: GraphRuntime, rows: number, signal: AbortSignal): Promise<number> {
+  const data = new Uint8Array(new Float32Array(rows * WIDTH).fill(1).buffer);
+  const x: ValueArray = { shape: [rows, WIDTH], data };
+  const taken: number[] = [];
+  for (let run = 0; run < PRODUCTS; run += 1) {
+    signal.throwIfAborted();
+    const began = performance.now();
+    await runtime.run(new Map([['x', x]]));
+    taken.push((performance.now() - began) / 1000);
+  }
+  return taken.sort((a, b) => a - b)[Math.floor(PRODUCTS / FASTEST)] ?? 0;
 }
