@@ -34,6 +34,7 @@ from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.origin.run_client import RunClient
 from peer.state.generated.commands import ModelOffered, ModelPlaced, Objective, RunStage
+from peer.state.mesh_state import MeshState
 from peer.transport.engines.choose import choose_engine
 from planner.model.graph_manifest import GraphManifest, amount, decode_graph_manifest
 from planner.model.onnxruntime_import import ort
@@ -52,6 +53,7 @@ STREAM: Final = 64  # pictures
 PLEDGE_BYTES: Final = 3 << 30
 CONTEXT: Final = 256
 PLACED_WITHIN_S: Final = 180.0
+SPLIT_TRIES: Final = 5  # the leader may place a model anew meanwhile, as when it learns of another link
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,18 +218,31 @@ async def _founded(
 
 
 async def _split(member: MeshMember, store: Store, model: str) -> None:
-    """Has the log say that this process has the first half of the detector and the other peer the second."""
+    """Has the log say that this process has the first half of the detector and the other peer the second; again where
+    the leader places it anew meanwhile. Raises CannotServe.
+    """
     manifest = decode_graph_manifest(store.manifest_bytes(model))
-    state, leading = member.view.state, member.leadership.current
+    leading = member.leadership.current
     assert leading is not None
     other = next(
-        peer for peer, each in state.members.items() if peer != member.me and each.profile is not None
+        peer
+        for peer, each in member.view.state.members.items()
+        if peer != member.me and each.profile is not None
     )
     border = middle_border(manifest)
     stages = (RunStage(0, border, member.me), RunStage(border, len(manifest.units), other))
-    version = next_version(state, state.offers[SPLIT])
-    leading.submit(ModelPlaced(SPLIT, version, stages, 0, 0, ("as the benchmark says",)))
-    await member.view.until(lambda now: now.offers[SPLIT].version >= version, PLACED_WITHIN_S)
+    for _ in range(SPLIT_TRIES):
+        state = leading.state
+        version = next_version(state, state.offers[SPLIT])
+        leading.submit(ModelPlaced(SPLIT, version, stages, 0, 0, ("as the benchmark says",)))
+
+        def is_told(now: MeshState, version: int = version) -> bool:
+            return now.offers[SPLIT].version >= version
+
+        await member.view.until(is_told, PLACED_WITHIN_S)
+        if member.view.state.offers[SPLIT].stages == stages:
+            return
+    raise CannotServe(f"the mesh placed {SPLIT} elsewhere {SPLIT_TRIES} times: try again on a calmer machine")
 
 
 def middle_border(manifest: GraphManifest) -> int:
