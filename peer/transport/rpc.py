@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
@@ -20,6 +21,9 @@ CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event
 MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
 STATUS_OK, STATUS_REFUSED, STATUS_FAILED, STATUS_ELSEWHERE, STATUS_ANEW = 0, 1, 2, 3, 4
 MAX_PEER = 128  # characters of a peer id
+LARGE_BODY_BYTES = 128 << 10  # of JSON: more may take tens of milliseconds to read
+LARGE_SHARE = 0.05  # of the time, for these
+MAX_PAUSE_S = 2.0  # after one of them
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +40,7 @@ class Calls:
         self._open: dict[tuple[str, int], asyncio.Future[Body]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: Counter[str] = Counter()  # by peer: how many of its requests
+        self._large = _LargeBodies()
 
     async def call(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
         """The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so),
@@ -63,6 +68,8 @@ class Calls:
         def done(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             self._answering -= Counter([peer])  # drops peers that come to nothing
+            if peer not in self._answering:
+                self._large.forget(peer)
 
         task.add_done_callback(done)
 
@@ -93,7 +100,9 @@ class Calls:
 
     async def _respond(self, peer: str, frame: Request) -> None:
         try:
-            body = await self._answer(peer, frame.method, _object(frame.body))
+            is_large = len(frame.body) > LARGE_BODY_BYTES
+            said = await self._large.read(peer, frame.body) if is_large else _object(frame.body)
+            body = await self._answer(peer, frame.method, said)
             response = Response(frame.id, STATUS_OK, "", json.dumps(body).encode())
         except NotLeader as error:
             named = json.dumps({"leader": error.leader}).encode()
@@ -119,6 +128,30 @@ class Calls:
             self._send(peer, response)
         except PeerError as error:
             log.info("no answer to %s: %s", peer[:8], error)
+
+
+class _LargeBodies:
+    """Large bodies of requests are read one at a time, in a share of the time, and each peer has its turn: who sends
+    many keeps neither heartbeats nor others waiting.
+    """
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._own: dict[str, asyncio.Lock] = {}  # by peer: one of each waits for its turn
+
+    async def read(self, peer: str, data: bytes) -> Body:
+        async with self._own.setdefault(peer, asyncio.Lock()):
+            await self._turn.acquire()
+        begun = time.perf_counter()
+        try:
+            return _object(data)
+        finally:
+            pause_s = min((time.perf_counter() - begun) / LARGE_SHARE, MAX_PAUSE_S)
+            asyncio.get_running_loop().call_later(pause_s, self._turn.release)
+
+    def forget(self, peer: str) -> None:
+        """Nothing of it is under way any more."""
+        self._own.pop(peer, None)
 
 
 def _refusal(frame: Response) -> MeshError:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from peer.errors import BeginAnew, MeshError, NotLeader, PeerError
+from peer.transport import rpc
 from peer.transport.rpc import Calls
 from peer.wire.generated.frames import Frame, Request, Response
 from peer.wire.json_codec import Body
@@ -71,3 +72,52 @@ async def test_a_refusal_that_names_it_wrongly_names_none(body: bytes) -> None:
     anew = await refusal(BeginAnew("y", 7), body)
     assert isinstance(anew, BeginAnew)
     assert anew.above == 0
+
+
+async def test_large_bodies_are_read_one_at_a_time_and_each_peer_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rpc, "LARGE_BODY_BYTES", 10)
+    monkeypatch.setattr(rpc, "MAX_PAUSE_S", 0.0)
+    read: list[str] = []
+    done = asyncio.Event()
+
+    async def answer(peer: str, method: str, said: Body) -> Body:
+        read.append(peer)
+        if len(read) == 7:
+            done.set()
+        return {}
+
+    calls = Calls(lambda peer, frame: None, answer)
+    for peer in "aaaaabb":
+        calls.requested(peer, Request(1, "m", b'{"x": "0123456789"}'))
+    async with asyncio.timeout(WITHIN_S):
+        await done.wait()
+    assert "".join(read) == "aababaa", "one of each waits"
+    await calls.close()
+    assert calls._large._own == {}
+
+
+async def test_what_is_small_waits_for_no_large_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rpc, "LARGE_BODY_BYTES", 10)
+    monkeypatch.setattr(rpc, "LARGE_SHARE", 1e-9)
+    monkeypatch.setattr(rpc, "MAX_PAUSE_S", 10 * WITHIN_S)
+    heard: list[tuple[int, int]] = []
+    answered = asyncio.Semaphore(0)
+
+    def sent(peer: str, frame: Frame) -> None:
+        assert isinstance(frame, Response)
+        heard.append((frame.id, frame.status))
+        answered.release()
+
+    async def answer(peer: str, method: str, said: Body) -> Body:
+        return {}
+
+    calls = Calls(sent, answer)
+    for number, body in enumerate((b"[0, 1, 2, 3, 4]", b'{"x": "0123456789"}', b"{}")):
+        calls.requested("a", Request(number, "m", body))
+    async with asyncio.timeout(WITHIN_S):
+        for _ in range(2):
+            await answered.acquire()
+    assert sorted(heard) == [(0, rpc.STATUS_REFUSED), (2, rpc.STATUS_OK)], "the other large one has to wait"
+    await calls.close()

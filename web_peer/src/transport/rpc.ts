@@ -15,6 +15,9 @@ const CALL_TIMEOUT_S = 9; // answered from an event loop, never a model run; a p
 const MAX_ANSWERING = 32; // requests of one peer; an honest one has a handful
 const STATUS = { ok: 0, refused: 1, failed: 2, elsewhere: 3, anew: 4 } as const;
 const MAX_PEER = 128; // characters of a peer id
+const LARGE_BODY_BYTES = 128 << 10; // of JSON: more may take tens of milliseconds to read
+const LARGE_SHARE = 0.05; // of the time, for these
+const MAX_PAUSE_S = 2; // after one of them
 
 interface Waiting {
   readonly peer: string;
@@ -28,6 +31,7 @@ export class Calls {
   private nextId = 0;
   private readonly answering = new Map<string, number>(); // by peer: how many of its requests
   private readonly open = new Map<number, Waiting>();
+  private readonly large = new LargeBodies();
   private readonly send: (peer: string, frame: Frame) => void;
   private readonly answer: (peer: string, method: string, body: Body) => Promise<Body>;
 
@@ -108,7 +112,9 @@ export class Calls {
       }
     };
     try {
-      reply(STATUS.ok, '', await this.answer(peer, frame.method, objectOf(frame.body)));
+      const isLarge = frame.body.length > LARGE_BODY_BYTES;
+      const said = isLarge ? await this.large.read(peer, frame.body) : objectOf(frame.body);
+      reply(STATUS.ok, '', await this.answer(peer, frame.method, said));
     } catch (error) {
       if (error instanceof NotLeader) reply(STATUS.elsewhere, error.message, { leader: error.leader });
       else if (error instanceof BeginAnew) reply(STATUS.anew, error.message, { above: error.above });
@@ -118,6 +124,41 @@ export class Calls {
         reply(STATUS.failed, 'the other peer failed', {});
       }
     }
+  }
+}
+
+/**
+ * Large bodies of requests are read one at a time, in a share of the time, and each peer has its turn: who sends many
+ * keeps neither heartbeats nor others waiting.
+ */
+class LargeBodies {
+  private turn: Promise<void> = Promise.resolve();
+  private readonly own = new Map<string, Promise<void>>(); // by peer: one of each waits for its turn
+
+  async read(peer: string, bytes: Uint8Array): Promise<Body> {
+    const before = this.own.get(peer) ?? Promise.resolve();
+    const begins = before.then(() => this.begin());
+    const mine = begins.then(() => undefined);
+    this.own.set(peer, mine);
+    const release = await begins;
+    if (this.own.get(peer) === mine) this.own.delete(peer);
+    const begunS = nowS();
+    try {
+      return objectOf(bytes);
+    } finally {
+      setTimeout(release, Math.min((nowS() - begunS) / LARGE_SHARE, MAX_PAUSE_S) * 1000);
+    }
+  }
+
+  /** Waits for the turn; what it gives ends it. */
+  private async begin(): Promise<() => void> {
+    const free = this.turn;
+    let release = (): void => undefined;
+    this.turn = new Promise((resolve) => {
+      release = resolve;
+    });
+    await free;
+    return release;
   }
 }
 

@@ -1,6 +1,6 @@
 /* Questions between two peers: what a refusal says beside its words. */
 
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 
 import { BeginAnew, MeshError, NotLeader, type PeerError } from '../../src/errors';
 import { Calls } from '../../src/transport/rpc';
@@ -44,3 +44,41 @@ it.each(['', '{}', '[]', '{"above":-1}', '{"above":1.5}', '{"above":"7"}', '{"ab
     expect(await refusal(new BeginAnew('y', 7), () => body)).toMatchObject({ above: 0 });
   },
 );
+
+const LARGE = new TextEncoder().encode(JSON.stringify({ x: 'a'.repeat(128 << 10) }));
+
+function answering(): { readonly calls: Calls; readonly read: string[] } {
+  const read: string[] = [];
+  const calls = new Calls(
+    () => undefined,
+    (peer, method) => {
+      read.push(peer + method);
+      return Promise.resolve({});
+    },
+  );
+  return { calls, read };
+}
+
+it('large bodies are read one at a time, and each peer has its turn', async () => {
+  vi.useFakeTimers();
+  const { calls, read } = answering();
+  for (const [id, peer] of [...'aaaaabb'].entries()) {
+    calls.requested(peer, { kind: 'REQUEST', id, method: '', body: LARGE });
+  }
+  await vi.advanceTimersByTimeAsync(20_000);
+  expect(read.join('')).toBe('ababaaa'); // one of each waits
+  vi.useRealTimers();
+});
+
+it('what is small waits for no large body', async () => {
+  vi.useFakeTimers();
+  const { calls, read } = answering();
+  for (const [id, body] of [LARGE, LARGE, new TextEncoder().encode('{}')].entries()) {
+    calls.requested('a', { kind: 'REQUEST', id, method: String(id), body });
+  }
+  for (let turn = 0; turn < 20; turn += 1) await Promise.resolve();
+  expect(read.sort()).toEqual(['a0', 'a2']);
+  await vi.advanceTimersByTimeAsync(2000);
+  expect(read).toHaveLength(3);
+  vi.useRealTimers();
+});
