@@ -62,7 +62,7 @@ function answering(): { readonly calls: Calls; readonly read: string[] } {
 it('large bodies are read one at a time, and each peer has its turn', async () => {
   vi.useFakeTimers();
   const { calls, read } = answering();
-  for (const [id, peer] of [...'aaaaabb'].entries()) {
+  for (const [id, peer] of ['a', 'a', 'a', 'a', 'a', 'b', 'b'].entries()) {
     calls.requested(peer, { kind: 'REQUEST', id, method: '', body: LARGE });
   }
   await vi.advanceTimersByTimeAsync(20_000);
