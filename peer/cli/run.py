@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -16,10 +17,13 @@ from peer.cli.chat import asker
 from peer.dataflow.value_codec import Array
 from peer.errors import BadCommand, FrameError, MeshError
 from peer.launch import json_lines
-from peer.launch.item_files import ItemFiles, Shown, is_written, items_of, read_item, write_outputs
+from peer.launch.item_files import ItemFiles, Shown, has_texts, is_written, items_of, read_item, write_outputs
 from peer.launch.progress_lines import LINE_EVERY_S
 from peer.launch.terminal import err, interrupts, reporting, say, write
+from peer.member.mesh_member import MeshMember
+from peer.model.text_inputs import TextReader
 from peer.origin.run_client import RunClient
+from planner.model.store import Store
 
 SHOWN_VALUES: Final = 10_000  # of an item without --out; more are for a file
 
@@ -36,12 +40,12 @@ async def run_items(args: argparse.Namespace) -> int:
             with ctrl.cancelling():
                 run = await mesh.open_run(args.model)
                 try:
-                    return await _all(run, args, shown)
+                    return await _all(mesh, run, args, shown)
                 finally:
                     await run.close()
 
 
-async def _all(run: RunClient, args: argparse.Namespace, shown: Shown) -> int:
+async def _all(mesh: MeshMember, run: RunClient, args: argparse.Namespace, shown: Shown) -> int:
     items = items_of(args.input, run.manifest)
     if args.out is None and len(items) > 1:
         raise BadCommand(f"{len(items)} items: give --out DIR for what comes of them")
@@ -50,9 +54,15 @@ async def _all(run: RunClient, args: argparse.Namespace, shown: Shown) -> int:
     left = [item for item in items if not (args.resume and is_written(args.out, item.name))]
     if len(left) < len(items):
         say(f"{len(items) - len(left)} of {len(items)} items are there already")
+    reader = None
+    if run.manifest.text is not None and has_texts(left):
+        tokenizer = run.manifest.text.tokenizer
+        await mesh.fetch([tokenizer])
+        path = Store(args.store).blob_path(tokenizer.sha256)
+        reader = await asyncio.to_thread(lambda: TextReader(run.manifest, path.read_bytes()))
     failed = 0
     with _counting(args.model, len(items), len(items) - len(left)) as advance:
-        outcomes = run.outcomes(left, lambda item: read_item(item, run.manifest, shown))
+        outcomes = run.outcomes(left, lambda item: read_item(item, run.manifest, shown, reader))
         async with aclosing(outcomes):
             async for item, outcome in outcomes:
                 if isinstance(outcome, MeshError | FrameError):

@@ -19,6 +19,7 @@ import numpy as np
 
 from peer.dataflow.value_codec import NUMPY, Array
 from peer.errors import BadCommand
+from peer.model.text_inputs import TextReader
 from planner.model.graph_manifest import GraphManifest, Value
 
 PICTURES: Final = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff")
@@ -42,7 +43,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class ItemFiles:
-    """The files of one item, by input; "": a .npz with an array for each input."""
+    """The files of one item, by input; "": a .npz with an array for each input, or texts where the model takes them."""
 
     name: str
     files: Mapping[str, Path]
@@ -50,7 +51,8 @@ class ItemFiles:
 
 def items_of(given: Sequence[str], manifest: GraphManifest) -> list[ItemFiles]:
     """The items that `--input` options name: NAME=FILE, NAME=FOLDER or NAME=PATTERN, once for each input; what is one
-    file belongs to every item. Without NAME= it is the only input, or .npz files with arrays of all inputs.
+    file belongs to every item. Without NAME= it is the only input, .npz files with arrays of all inputs, or .txt files
+    with texts for a model that says how these become its inputs.
 
     Raises BadCommand.
     """
@@ -58,7 +60,8 @@ def items_of(given: Sequence[str], manifest: GraphManifest) -> list[ItemFiles]:
     for text in given:
         name, separator, pattern = text.partition("=")
         if not separator:
-            name, pattern = manifest.inputs[0] if len(manifest.inputs) == 1 else "", text
+            alone = len(manifest.inputs) == 1 and manifest.text is None
+            name, pattern = manifest.inputs[0] if alone else "", text
         if name and name not in manifest.inputs:
             raise BadCommand(
                 f"--input {text}: {manifest.name} takes {', '.join(manifest.inputs)}, got {name}"
@@ -85,16 +88,27 @@ def items_of(given: Sequence[str], manifest: GraphManifest) -> list[ItemFiles]:
     ]
 
 
-def read_item(item: ItemFiles, manifest: GraphManifest, shown: Shown) -> dict[str, Array]:
-    """The inputs of an item. Raises BadCommand that names the file."""
+def has_texts(items: Iterable[ItemFiles]) -> bool:
+    """Whether a file of them has texts from which all inputs are made."""
+    return any(not name and _is_text(path) for item in items for name, path in item.files.items())
+
+
+def read_item(
+    item: ItemFiles, manifest: GraphManifest, shown: Shown, reader: TextReader | None = None
+) -> dict[str, Array]:
+    """The inputs of an item; `reader` of texts, where the model takes them. Raises BadCommand that names the file."""
     values = {value.name: value for value in manifest.values if value.name in manifest.inputs}
     found: dict[str, Array] = {}
     for name, path in item.files.items():
         try:
             if name:
                 found[name] = _read(path, values[name], shown)
+            elif reader is not None and _is_text(path):
+                found |= reader.arrays(_text(path).splitlines())
+            elif len(manifest.inputs) == 1 and path.suffix.lower() != ".npz":
+                found[manifest.inputs[0]] = _read(path, values[manifest.inputs[0]], shown)
             else:
-                found |= _all_arrays(path)
+                found |= _all_arrays(path, manifest)
         except BadCommand as error:
             raise BadCommand(f"{path}: {error}") from None
         except (OSError, ValueError, SyntaxError, EOFError, OverflowError, RecursionError) as error:
@@ -144,9 +158,18 @@ def _files(pattern: str) -> list[Path]:
     return found
 
 
-def _all_arrays(path: Path) -> dict[str, Array]:
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() == ".txt"
+
+
+def _all_arrays(path: Path, manifest: GraphManifest | None = None) -> dict[str, Array]:
     if path.suffix.lower() != ".npz":
-        raise BadCommand("expected NAME=FILE, or an .npz file with an array for each input")
+        texts = (
+            ", or a .txt file with a text a line"
+            if manifest is not None and manifest.text is not None
+            else ""
+        )
+        raise BadCommand(f"expected NAME=FILE, or an .npz file with an array for each input{texts}")
     with np.load(path, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 

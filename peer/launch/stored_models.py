@@ -54,7 +54,8 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         case GraphManifest():
             kind, weights = Kind.GRAPH, "onnx"
             units = tuple(unit.name for unit in manifest.units)
-            every = manifest.blobs(0, len(units))
+            words = () if manifest.text is None else (manifest.text.tokenizer,)
+            every = (*words, *manifest.blobs(0, len(units)))
         case EncoderManifest():
             kind, weights = Kind.EMBEDDINGS, "f32"
             units = tuple(part.name for part in manifest.parts)

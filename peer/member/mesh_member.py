@@ -146,6 +146,12 @@ class MeshMember:
             raise NoPlan("this peer is not in its mesh yet")
         return await self.parts.flow.manifest(model, self._fetcher)
 
+    async def fetch(self, blobs: Sequence[BlobRef]) -> None:
+        """Brings blobs of such a model into the store of this peer. Raises NoPlan, CannotServe."""
+        if self._fetcher is None:
+            raise NoPlan("this peer is not in its mesh yet")
+        await self._fetcher.blobs(blobs)
+
     def talking(
         self, changed: Callable[[], None] = lambda: None, refused: Callable[[str], None] = lambda _: None
     ) -> Talking:

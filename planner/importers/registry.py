@@ -15,6 +15,7 @@ from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import files_of
+from planner.importers.onnx.text_inputs import tokenizer_beside
 from planner.importers.package_files import PackageFile, Run, fetch_files, keep_made, silent
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
@@ -299,7 +300,10 @@ _JOINS: Mapping[str, Callable[[Sequence[Path]], bytes]] = {"wake words, 1": _wak
 
 def _onnx(path: Path) -> Located:
     name = _called(path.stem)
-    return Located(name, lambda: SourceGraph(path, name), files_of(path, name))
+    tokenizer = tokenizer_beside(path)
+    words = {} if tokenizer is None else {tokenizer.name: tokenizer}
+    files = {**words, **files_of(path, name)}
+    return Located(name, lambda: SourceGraph(path, name, tokenizer=tokenizer), files)
 
 
 def _gguf(path: Path) -> Located:

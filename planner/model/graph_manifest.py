@@ -44,6 +44,10 @@ MAX_HEADS: Final = 1024
 MAX_HEAD_SIZE: Final = 1024
 MAX_WINDOW: Final = 1 << 24  # tokens
 ALIGNED: Final = 64
+MAX_TOKENIZER_BYTES: Final = 64 << 20
+MAX_TEXT_TOKENS: Final = 1 << 20  # of one text
+MAX_TOKEN: Final = (1 << 31) - 1
+TEXT_TYPES: Final = ("int64", "int32", "float32")  # of the inputs that are made of texts
 
 ValueType = Literal[
     "float32", "float64", "float16", "bfloat16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64",
@@ -126,13 +130,34 @@ class GraphUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class TextInputs:
+    """How texts become all inputs of a model, each with axes (texts, tokens). `tokenizer`: a tokenizer.json; `tokens`
+    is the input of token ids, `mask` that of 1 for a token and 0 for what fills up a shorter text, `types` one of
+    zeros. `longest`: tokens of a text, the marks at its ends included; `pad`: the token id that fills up.
+    """
+
+    tokenizer: BlobRef
+    tokens: str
+    mask: str | None
+    types: str | None
+    longest: int
+    pad: int = 0
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The inputs that texts become."""
+        return tuple(name for name in (self.tokens, self.mask, self.types) if name is not None)
+
+
+@dataclass(frozen=True, slots=True)
 class GraphManifest:
     """One model. Its id is the SHA-256 of `encode_graph_manifest`.
 
     `inputs` and `outputs` name values; an output that is an input, too, is made by no unit. `sizes` are what symbolic
     sizes were when its import tried it, for estimates. `fused`: units are computed with all optimizations of the
     engine; else with basic ones only, because joined operators would make other bits where a border lies between them.
-    `opset`: the version of ONNX's own operators that all units are written in; 0: not said.
+    `opset`: the version of ONNX's own operators that all units are written in; 0: not said. `text`: how its inputs
+    are made of texts, where they can be.
     """
 
     name: str
@@ -143,6 +168,7 @@ class GraphManifest:
     units: tuple[GraphUnit, ...]
     fused: bool = True
     opset: int = 0
+    text: TextInputs | None = None
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError."""
@@ -202,6 +228,7 @@ def graph_document(manifest: GraphManifest) -> dict[str, object]:
         "units": [_unit_document(unit) for unit in manifest.units],
         **({} if manifest.fused else {"fused": False}),
         **({"opset": manifest.opset} if manifest.opset else {}),
+        **({"text": _text_document(manifest.text)} if manifest.text is not None else {}),
     }
 
 
@@ -227,8 +254,11 @@ def graph_manifest_of(root: Fields) -> GraphManifest:
         units=tuple(_unit(fields) for fields in root.list_of_fields("units", MAX_UNITS)),
         fused=not root.has("fused") or root.boolean("fused"),
         opset=root.count("opset", MAX_OPSET, least=1) if root.has("opset") else 0,
+        text=_text(root.fields("text")) if root.has("text") else None,
     )
     _check_order(manifest)
+    if manifest.text is not None:
+        check_text(manifest, manifest.text)
     return manifest
 
 
@@ -261,6 +291,45 @@ def _unit_document(unit: GraphUnit) -> dict[str, object]:
         "ops": list(unit.ops),
         **({"state": [_state_document(state) for state in unit.state]} if unit.state else {}),
     }
+
+
+def _text_document(text: TextInputs) -> dict[str, object]:
+    return {
+        "tokenizer": blob_document(text.tokenizer),
+        "tokens": text.tokens,
+        **({} if text.mask is None else {"mask": text.mask}),
+        **({} if text.types is None else {"types": text.types}),
+        "longest": text.longest,
+        "pad": text.pad,
+    }
+
+
+def _text(fields: Fields) -> TextInputs:
+    return TextInputs(
+        tokenizer=blob_of(fields.fields("tokenizer")),
+        tokens=fields.text("tokens", MAX_VALUE_CHARS),
+        mask=fields.text("mask", MAX_VALUE_CHARS) if fields.has("mask") else None,
+        types=fields.text("types", MAX_VALUE_CHARS) if fields.has("types") else None,
+        longest=fields.count("longest", MAX_TEXT_TOKENS, least=1),
+        pad=fields.count("pad", MAX_TOKEN),
+    )
+
+
+def check_text(manifest: GraphManifest, text: TextInputs) -> None:
+    """Raises CorruptStore unless texts become all inputs of the model as its values say."""
+    if text.tokenizer.bytes > MAX_TOKENIZER_BYTES:
+        raise CorruptStore(f"manifest.text: a tokenizer of at most {MAX_TOKENIZER_BYTES} bytes expected")
+    if sorted(text.inputs) != sorted(manifest.inputs):
+        raise CorruptStore("manifest.text: tokens, mask and types expected to be all inputs, each once")
+    values = {value.name: value for value in manifest.values}
+    shape = values[text.tokens].shape
+    if len(shape) != 2 or (isinstance(shape[1], int) and shape[1] < text.longest):
+        raise CorruptStore("manifest.text: axes (texts, tokens) with room for the longest text expected")
+    for name in text.inputs:
+        if values[name].shape != shape or values[name].dtype not in TEXT_TYPES:
+            raise CorruptStore(f"manifest.text: {name[:80]!r}: the axes of the tokens, and numbers, expected")
+    if values[text.tokens].dtype == "float32":
+        raise CorruptStore("manifest.text: whole numbers expected for tokens")
 
 
 def _state_document(state: KvState) -> dict[str, object]:

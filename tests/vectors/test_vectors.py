@@ -41,6 +41,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "step_times",
         "surroundings",
         "text",
+        "text_inputs",
         "transactions",
         "turns",
         "versions",

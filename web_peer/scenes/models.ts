@@ -15,6 +15,7 @@ export const OFFERED: readonly OfferedView[] = [
     runMs: 142,
     perS: 11.6,
     whyNot: '',
+    takesTexts: false,
     takes: [{ name: 'x', type: 'float32', shape: '1 × 3 × height × width', forms: ['picture', 'json'] }],
     gives: [{ name: 'sigmoid_0.tmp_0', type: 'float32', shape: '1 × 1 × height × width', forms: [] }],
     times: {
@@ -32,6 +33,7 @@ export const OFFERED: readonly OfferedView[] = [
     runMs: 12.4,
     perS: 80.1,
     whyNot: '',
+    takesTexts: true,
     takes: [
       { name: 'tokens', type: 'int64', shape: 'batch × length', forms: ['json'] },
       { name: 'mask', type: 'float32', shape: 'batch × length', forms: ['json'] },
@@ -51,6 +53,7 @@ export const OFFERED: readonly OfferedView[] = [
     runMs: 0,
     perS: 0,
     whyNot: 'Nobody has the room: units 0–31 take 2.9 GB, and 1.1 GB are free on the roomiest peer.',
+    takesTexts: false,
     takes: [],
     gives: [],
     times: null,

@@ -11,7 +11,8 @@ from planner.importers.onnx.borders import MOST_UNITS
 @dataclass(frozen=True, slots=True)
 class SourceGraph:
     """An ONNX file that is not read yet. `name`: of the model. It is tried with the inputs of the file `sample`
-    (.npz), or with made-up ones, whose symbolic sizes can be given.
+    (.npz), or with made-up ones, whose symbolic sizes can be given. `tokenizer`: a tokenizer.json that belongs to it,
+    where there is one; `longest`: most tokens of a text, 0 where only the tokenizer can say it.
     """
 
     source: Path
@@ -19,8 +20,11 @@ class SourceGraph:
     sample: Path | None = None
     sizes: tuple[tuple[str, int], ...] = ()
     most_units: int = MOST_UNITS
+    tokenizer: Path | None = None
+    longest: int = 0
 
     @property
     def how(self) -> str:
         """What its import depends on besides files, for the index of imports."""
-        return ",".join(["onnx", *(f"{name}={size}" for name, size in sorted(self.sizes))])
+        text = ["text"] if self.tokenizer is not None else []
+        return ",".join(["onnx", *text, *(f"{name}={size}" for name, size in sorted(self.sizes))])

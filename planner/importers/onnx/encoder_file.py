@@ -32,4 +32,6 @@ def encoder_file(store: Store, model_id: str) -> Iterator[SourceGraph]:
                 shutil.copyfile(blob, name)
         file = Path(folder) / "encoder.onnx"
         file.write_bytes(encoder_graph(manifest))
-        yield SourceGraph(file, manifest.name, sizes=SIZES)
+        tokenizer = store.blob_path(manifest.tokenizer.sha256)
+        longest = manifest.numbers.max_tokens
+        yield SourceGraph(file, manifest.name, sizes=SIZES, tokenizer=tokenizer, longest=longest)

@@ -20,8 +20,9 @@ from typing import Final
 from planner.errors import CorruptModel, CorruptStore, JobError, JobTooLarge, JobTooLong
 from planner.importers.onnx import entry
 from planner.importers.onnx.asked import SourceGraph
+from planner.importers.onnx.text_inputs import text_inputs
 from planner.jobs.jobs import Budget, Jobs
-from planner.model.graph_manifest import decode_graph_manifest
+from planner.model.graph_manifest import decode_graph_manifest, encode_graph_manifest
 from planner.model.store import BlobRef, Store
 
 STEP_CPU_S: Final = 120.0  # of one step of the import: of a gigabyte of weights, twice that
@@ -63,6 +64,11 @@ def import_graph(
             manifest = decode_graph_manifest(encoded)
         except CorruptStore as error:
             raise CorruptModel(f"{source.name} cannot be stored: {error}") from None
+        text = None if source.tokenizer is None else text_inputs(manifest, source.tokenizer, source.longest)
+        if text is not None:
+            content, wanted = text
+            store.put_blob([content])
+            encoded = encode_graph_manifest(replace(manifest, text=wanted))
         made = Store(scratch / "store")
         for blob in manifest.blobs(0, len(manifest.units)):
             _copy(blob, made, store)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import wave
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from peer.errors import BadCommand
-from peer.launch.item_files import ItemFiles, Shown, is_written, items_of, read_item, write_outputs
-from planner.model.graph_manifest import GraphManifest, Size, Value, ValueType
+from peer.launch.item_files import ItemFiles, Shown, has_texts, is_written, items_of, read_item, write_outputs
+from peer.model.text_inputs import TextReader
+from planner.model.graph_manifest import GraphManifest, Size, Value, ValueType, decode_graph_manifest
 
 PLAIN = Shown()
 
@@ -23,6 +25,7 @@ def model(**inputs: tuple[ValueType, tuple[Size, ...]]) -> GraphManifest:
 
 
 PICTURE = model(x=("float32", ("n", 3, "height", "width")))
+VECTORS: Any = json.loads((Path(__file__).parents[2] / "vectors" / "text_inputs.json").read_text("utf-8"))
 PAIR = model(ids=("int64", (1, "n")), mask=("int64", (1, "n")))
 
 
@@ -52,6 +55,22 @@ def test_lines_of_text_are_strings_where_the_model_takes_them(tmp_path: Path) ->
     (tmp_path / "words.txt").write_text("one\ntwo\n")
     found = read_item(item(words=tmp_path / "words.txt"), model(words=("string", (1, "n"))), PLAIN)
     assert found["words"].tolist() == [["one", "two"]]
+
+
+def test_lines_of_text_become_all_inputs_where_the_model_says_how(tmp_path: Path) -> None:
+    case = VECTORS["texts"][0]
+    encoder = decode_graph_manifest(case["manifest"].encode())
+    (tmp_path / "words.txt").write_text("\n".join(case["texts"]) + "\n")
+    (tmp_path / "numbers.npz").write_bytes(b"")
+    items = items_of([str(tmp_path / "words.txt")], encoder)
+    assert has_texts(items)
+    assert not has_texts(items_of([str(tmp_path / "numbers.npz")], encoder))
+    found = read_item(items[0], encoder, PLAIN, TextReader(encoder, VECTORS["tokenizer"][0].encode()))
+    assert {name: array.tolist() for name, array in found.items()} == case["arrays"]
+    with pytest.raises(BadCommand, match=r"or a \.txt file with a text a line"):
+        read_item(item(**{"": tmp_path / "words.json"}), encoder, PLAIN)
+    named = items_of([f"{name}={tmp_path / 'words.txt'}" for name in encoder.inputs], encoder)
+    assert not has_texts(named), "these are files of numbers"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import { Canaries } from '../audit/canaries';
 import { BadCommand, NoPlan } from '../errors';
 import { SESSION_BYTES } from '../limits';
 import { openRun, type RunClient } from '../origin/run_client';
-import type { Manifests } from '../stage/flow_host';
+import type { Fetcher } from '../model/fetcher';
+import type { BlobRef } from '../planner/blob_ref';
 import { toHex } from '../wire/hex';
 import { type InviteLink, linkUrl } from '../signaling/invites';
 import { LogPart } from '../replication/log_membership';
@@ -48,6 +49,8 @@ export interface MeshEvents {
   notice(text: string): void;
 }
 
+type GraphFetcher = Pick<Fetcher, 'graphManifest' | 'blobs'>; // of models that are offered
+
 /** One membership of this tab, with all of its parts; over once it has left. */
 export class MeshMember {
   readonly links: PeerLinks;
@@ -67,7 +70,7 @@ export class MeshMember {
   private why: string | null = null; // this membership is over
   private readonly parts: PeerParts;
   private pinned: KeptEnds | null = null;
-  private fetcher: Manifests | null = null;
+  private fetcher: GraphFetcher | null = null;
   private going = false; // this membership ends
   private readonly open = new Set<Conversation>();
   private readonly events: MeshEvents;
@@ -161,7 +164,7 @@ export class MeshMember {
   }
 
   /** Takes what gets the manifests of the models that are offered beside the mesh's own. */
-  fetchBy(fetcher: Manifests): void {
+  fetchBy(fetcher: GraphFetcher): void {
     this.fetcher = fetcher;
   }
 
@@ -170,12 +173,18 @@ export class MeshMember {
     return this.parts.flow.manifest(model, this.fetching());
   }
 
+  /** The bytes of a blob of such a model. Raises NoPlan, CannotServe. */
+  async blobOf(ref: BlobRef, signal: AbortSignal): Promise<Uint8Array> {
+    const found = await this.fetching().blobs([ref], signal);
+    return found.get(ref.sha256) ?? new Uint8Array();
+  }
+
   /** A run of the model that the mesh offers as `name`. Close it when it is over. Raises NoPlan, RunFailed. */
   openRun(name: string): Promise<RunClient> {
     return openRun(this.links, this.view, this.parts.flow, this.fetching(), name);
   }
 
-  private fetching(): Manifests {
+  private fetching(): GraphFetcher {
     if (this.fetcher === null) throw new NoPlan('this tab is not in its mesh yet');
     return this.fetcher;
   }

@@ -25,6 +25,10 @@ const MAX_TERMS = 16;
 const MAX_FACTORS = 8;
 const MAX_VALUE_CHARS = 512; // exporters name values by their path in the source
 const ALIGNED = 64;
+const MAX_TOKENIZER_BYTES = 64 << 20;
+const MAX_TEXT_TOKENS = 1 << 20; // of one text
+const MAX_TOKEN = 2 ** 31 - 1;
+const TEXT_TYPES: readonly ValueType[] = ['int64', 'int32', 'float32']; // of the inputs that are made of texts
 const SHOWN_CHARS = 80; // of a name in an error
 const ESCAPES: ReadonlyMap<string, string> = new Map([
   ['\n', '\\n'],
@@ -106,6 +110,16 @@ export interface KvState {
   readonly window: number | null; // only so many last tokens are looked at; null: all
 }
 
+/** How texts become all inputs of a model, each with axes (texts, tokens). */
+export interface TextInputs {
+  readonly tokenizer: BlobRef; // a tokenizer.json
+  readonly tokens: string; // the input of token ids
+  readonly mask: string | null; // that of 1 for a token and 0 for what fills up a shorter text
+  readonly types: string | null; // one of zeros
+  readonly longest: number; // tokens of a text, the marks at its ends included
+  readonly pad: number; // the token id that fills up
+}
+
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
 export interface GraphManifest {
   readonly name: string;
@@ -116,6 +130,7 @@ export interface GraphManifest {
   readonly units: readonly GraphUnit[];
   readonly fused: boolean; // computed with all optimizations of the engine; else with basic ones only
   readonly opset: number; // of ONNX's own operators in all units; 0: not said
+  readonly text: TextInputs | null; // how its inputs are made of texts, where they can be
 }
 
 /** The blobs that units [first, stop) need, graphs and weights, each once, in order. */
@@ -165,9 +180,55 @@ export function graphManifestOf(root: Fields): GraphManifest {
     units: root.listOfFields('units', MAX_UNITS).map(decodeUnit),
     fused: !root.has('fused') || root.boolean('fused'),
     opset: root.has('opset') ? root.count('opset', MAX_OPSET, 1) : 0,
+    text: root.has('text') ? decodeText(root.fields('text')) : null,
   };
   checkOrder(manifest);
+  if (manifest.text !== null) checkText(manifest, manifest.text);
   return manifest;
+}
+
+function decodeText(fields: Fields): TextInputs {
+  return {
+    tokenizer: decodeBlob(fields.fields('tokenizer')),
+    tokens: fields.text('tokens', MAX_VALUE_CHARS),
+    mask: fields.has('mask') ? fields.text('mask', MAX_VALUE_CHARS) : null,
+    types: fields.has('types') ? fields.text('types', MAX_VALUE_CHARS) : null,
+    longest: fields.count('longest', MAX_TEXT_TOKENS, 1),
+    pad: fields.count('pad', MAX_TOKEN),
+  };
+}
+
+/** The inputs that texts become. */
+export function textInputsOf({ tokens, mask, types }: TextInputs): string[] {
+  return [tokens, mask, types].filter((name) => name !== null);
+}
+
+/** Raises CannotServe unless texts become all inputs of the model as its values say. */
+function checkText({ inputs, values }: GraphManifest, text: TextInputs): void {
+  if (text.tokenizer.bytes > MAX_TOKENIZER_BYTES) {
+    throw new CannotServe(`manifest.text: a tokenizer of at most ${MAX_TOKENIZER_BYTES} bytes expected`);
+  }
+  const made = textInputsOf(text);
+  if (made.length !== inputs.length || !inputs.every((name) => made.includes(name))) {
+    throw new CannotServe('manifest.text: tokens, mask and types expected to be all inputs, each once');
+  }
+  const named = new Map(values.map((value) => [value.name, value]));
+  const tokens = named.get(text.tokens);
+  const wide = tokens?.shape[1];
+  if (tokens?.shape.length !== 2 || (typeof wide === 'number' && wide < text.longest)) {
+    throw new CannotServe('manifest.text: axes (texts, tokens) with room for the longest text expected');
+  }
+  for (const name of made) {
+    const value = named.get(name);
+    const isAlike =
+      value?.shape.length === 2 && value.shape.every((size, axis) => size === tokens.shape[axis]);
+    if (value === undefined || !isAlike || !TEXT_TYPES.includes(value.dtype)) {
+      throw new CannotServe(`manifest.text: ${quoted(name)}: the axes of the tokens, and numbers, expected`);
+    }
+  }
+  if (tokens.dtype === 'float32') {
+    throw new CannotServe('manifest.text: whole numbers expected for tokens');
+  }
 }
 
 function decodeTerms(fields: Fields, name: string): Term[] {

@@ -64,6 +64,7 @@ export function manifestOf(name: string): GraphManifest {
     sizes: new Map(),
     fused: true,
     opset: 0,
+    text: null,
     values: found.values.map((each) => ({ name: each, dtype: 'int64', shape: [], bytes: [] })),
     units: found.units.map((unit, place) => ({
       ...{ name: `unit.${place}`, component: 'graph', graph: blob, weights: [], tensors: [], ...unit },

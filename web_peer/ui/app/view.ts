@@ -476,9 +476,13 @@ export interface OfferedView {
   readonly perS: number; // predicted, of a stream
   readonly whyNot: string; // why it runs nowhere, or cannot be shown
   readonly takes: readonly PortView[]; // [] until its manifest is here
+  readonly takesTexts: boolean; // all its inputs can be made of texts
   readonly gives: readonly PortView[];
   readonly times: TimesView | null; // null until its manifest is here
 }
+
+/** In place of the name of an input: texts, of which all inputs are made. */
+export const TEXTS = '';
 
 /** An input as a person gives it. */
 export type GivenInput =

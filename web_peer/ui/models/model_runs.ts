@@ -6,9 +6,10 @@ import { plannerUnits, YARDSTICK_UNITS } from '../../src/coordination/plan_reque
 import type { ValueArray } from '../../src/dataflow/value_codec';
 import { BadCommand, NoPlan, textOf } from '../../src/errors';
 import type { MeshMember } from '../../src/member/mesh_member';
+import { TextReader } from '../../src/model/text_inputs';
 import type { GraphManifest, Value } from '../../src/planner/graph_manifest';
 import { nameOf, names } from '../../src/state/display_names';
-import type { GivenInput, ModelRunView, OfferedView, OutputView } from '../app/view';
+import { type GivenInput, type ModelRunView, type OfferedView, type OutputView, TEXTS } from '../app/view';
 import { linesArray, pictureArray, soundArray } from './media';
 import { offeredViews, shapeText } from './models_view';
 import { arrayOfJson, npyOf, shownValues } from './numbers';
@@ -92,9 +93,13 @@ async function outcomeOf(
   try {
     const offer = mesh.view.state.offers.get(model);
     if (offer === undefined) throw new NoPlan(`the mesh offers no model ${model} any more`);
-    const { values } = await mesh.manifestOf(offer.model);
-    const arrays = new Map<string, ValueArray>();
+    const manifest = await mesh.manifestOf(offer.model);
+    const { values } = manifest;
+    const texts = inputs.get(TEXTS);
+    const arrays =
+      texts === undefined ? new Map<string, ValueArray>() : await ofTexts(mesh, manifest, texts, signal);
     for (const [name, given] of inputs) {
+      if (name === TEXTS) continue;
       const value = values.find((each) => each.name === name);
       if (value === undefined) throw new BadCommand(`${model} takes no input ${name}`);
       arrays.set(name, await arrayOf(given, value));
@@ -116,6 +121,19 @@ async function outcomeOf(
   } catch (error) {
     return { kind: 'failed', model, text: textOf(error) };
   }
+}
+
+async function ofTexts(
+  mesh: MeshMember,
+  manifest: GraphManifest,
+  given: GivenInput,
+  signal: AbortSignal,
+): Promise<Map<string, ValueArray>> {
+  if (manifest.text === null || given.form !== 'words') {
+    throw new BadCommand(`${manifest.name} does not say how texts become its inputs`);
+  }
+  const reader = new TextReader(manifest, await mesh.blobOf(manifest.text.tokenizer, signal));
+  return reader.arrays(given.text.trimEnd().split('\n'));
 }
 
 function arrayOf(given: GivenInput, value: Value): ValueArray | Promise<ValueArray> {

@@ -3,16 +3,17 @@
 import { useSignal } from '@preact/signals';
 import { useEffect } from 'preact/hooks';
 
-import type {
-  GivenInput,
-  InputForm,
-  ModelRunView,
-  OfferedView,
-  OutputView,
-  PlaceView,
-  PortView,
-  TimesView,
-  View,
+import {
+  type GivenInput,
+  type InputForm,
+  type ModelRunView,
+  type OfferedView,
+  type OutputView,
+  type PlaceView,
+  type PortView,
+  TEXTS,
+  type TimesView,
+  type View,
 } from '../app/view';
 import { Dialog } from '../kit/dialog';
 import { bytesText, delayText } from '../kit/formatting';
@@ -24,6 +25,8 @@ const FORMS: Readonly<Record<InputForm, string>> = {
   words: 'lines of text',
   json: 'numbers as JSON',
 };
+
+const TEXT_PORT: PortView = { name: TEXTS, type: '', shape: '', forms: ['words'] };
 
 /** The sheet. */
 export function ModelsSheet({ view, close }: { view: View; close: () => void }) {
@@ -141,7 +144,10 @@ interface AskProps {
 function Ask({ model, view, isRunning }: AskProps) {
   const given = useSignal<ReadonlyMap<string, GivenInput>>(new Map());
   const forms = useSignal<ReadonlyMap<string, InputForm>>(new Map());
-  const isWhole = model.takes.every(({ name }) => given.value.has(name));
+  const asTexts = useSignal(true);
+  const byTexts = model.takesTexts && asTexts.value;
+  const inputs = byTexts ? [TEXT_PORT] : model.takes;
+  const isWhole = inputs.every(({ name }) => given.value.has(name));
   const give = (name: string, input: GivenInput | null): void => {
     const next = new Map(given.value);
     if (input === null) next.delete(name);
@@ -157,7 +163,20 @@ function Ask({ model, view, isRunning }: AskProps) {
         else if (isWhole) view.actions.runModel(model.name, given.value);
       }}
     >
-      {model.takes.map((port, at) => (
+      {model.takesTexts && (
+        <select
+          aria-label="How its inputs are given"
+          value={byTexts ? 'texts' : 'arrays'}
+          onChange={(event) => {
+            asTexts.value = event.currentTarget.value === 'texts';
+            given.value = new Map();
+          }}
+        >
+          <option value="texts">lines of text</option>
+          <option value="arrays">an array for each input</option>
+        </select>
+      )}
+      {inputs.map((port, at) => (
         <Input
           key={port.name}
           id={`model-input-${at}`}
@@ -191,7 +210,13 @@ function Input({ id, port, form, choose, give }: InputProps) {
   return (
     <div class="field">
       <label for={id}>
-        {port.name} <span class="hint">{`${port.type}, ${port.shape}`}</span>
+        {port === TEXT_PORT ? (
+          'Texts, one a line'
+        ) : (
+          <>
+            {port.name} <span class="hint">{`${port.type}, ${port.shape}`}</span>
+          </>
+        )}
       </label>
       {port.forms.length > 1 && (
         <select

@@ -48,6 +48,7 @@ export function offeredViews(state: MeshState, seen: ModelsSeen): readonly Offer
         runMs: offer.latencyUs / 1000,
         perS: offer.rateMilli / 1000,
         whyNot: typeof found === 'string' ? found : why,
+        takesTexts: manifest !== null && manifest.text !== null,
         takes: manifest === null ? [] : portsOf(manifest, manifest.inputs, true),
         gives: manifest === null ? [] : portsOf(manifest, manifest.outputs, false),
         times: manifest === null ? null : timesOf(state, offer, manifest, seen),

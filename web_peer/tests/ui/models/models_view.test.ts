@@ -59,6 +59,17 @@ test('who holds what, what it takes and gives, and when each peer computes', () 
     flow.manifests.find(({ name }) => name === 'towers')?.inputs,
   );
   expect(shown?.whyNot).toBe('');
+  expect(shown?.takesTexts).toBe(false);
+  const text = {
+    tokenizer: manifest.units[0]?.graph,
+    tokens: 'a',
+    mask: null,
+    types: null,
+    longest: 8,
+    pad: 0,
+  };
+  const says = { ...manifest, text } as GraphManifest;
+  expect(offeredViews(state([stage(0, 1, 'p')]), seen(says))[0]?.takesTexts).toBe(true);
   const [first, second] = shown?.times?.lanes ?? [];
   expect(first?.spans).toEqual([{ units: 'unit 0', beginsMs: 0, endsMs: 0.001 }]);
   const [later] = second?.spans ?? [];

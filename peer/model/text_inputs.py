@@ -1,0 +1,66 @@
+"""Texts as inputs of a model that is a graph: tokens, a mask of them, types. As docs/format.md says it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from tokenizers import Tokenizer
+
+from peer.dataflow.value_codec import NUMPY, Array
+from peer.errors import BadCommand, CannotServe
+from planner.model.graph_manifest import GraphManifest
+
+CHARACTERS_PER_TOKEN: Final = 128  # a text with more of them is refused before it is cut into tokens
+MAX_TEXTS: Final = 4096  # of one item
+
+
+class TextReader:
+    """Of a model that says how; `tokenizer`: the bytes of its tokenizer.json. Raises CannotServe."""
+
+    def __init__(self, manifest: GraphManifest, tokenizer: bytes) -> None:
+        if manifest.text is None:
+            raise CannotServe(f"{manifest.name} does not say how texts become its inputs")
+        self._name = manifest.name
+        self._text = manifest.text
+        self._values = {name: manifest.value(name) for name in manifest.text.inputs}
+        try:
+            self._tokenizer = Tokenizer.from_buffer(tokenizer)
+        except Exception as error:  # the library raises bare Exception
+            raise CannotServe(f"the tokenizer of {self._name} cannot be read: {str(error)[:200]}") from error
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True  # a text that spells [SEP] has these words
+
+    def arrays(self, texts: Sequence[str]) -> dict[str, Array]:
+        """The inputs, a row for each text. Raises BadCommand for texts that are too long or too many."""
+        if not 1 <= len(texts) <= MAX_TEXTS:
+            raise BadCommand(f"expected 1 to {MAX_TEXTS} texts, one a line, got {len(texts)}")
+        rows = [self._ids(place, text) for place, text in enumerate(texts, start=1)]
+        axis = self._values[self._text.tokens].shape[1]
+        wide = axis if isinstance(axis, int) else max(map(len, rows))
+        tokens = np.full((len(rows), wide), self._text.pad, np.int64)
+        mask = np.zeros((len(rows), wide), np.int64)
+        for place, row in enumerate(rows):
+            tokens[place, : len(row)] = row
+            mask[place, : len(row)] = 1
+        made = {self._text.tokens: tokens, self._text.mask: mask, self._text.types: np.zeros_like(tokens)}
+        return {
+            name: array.astype(NUMPY[self._values[name].dtype])
+            for name, array in made.items()
+            if name is not None
+        }
+
+    def _ids(self, place: int, text: str) -> list[int]:
+        most = self._text.longest
+        if len(text) > CHARACTERS_PER_TOKEN * most:
+            raise BadCommand(
+                f"text {place}: {len(text)} characters, and {self._name} takes {most} tokens of a text"
+            )
+        ids: list[int] = self._tokenizer.encode(text).ids
+        if len(ids) > most:
+            raise BadCommand(f"text {place}: {len(ids)} tokens, and {self._name} takes {most} of a text")
+        if not ids:
+            raise BadCommand(f"text {place}: {self._name} makes no token of it")
+        return ids
