@@ -19,11 +19,14 @@ settings.register_profile(
 settings.load_profile("any machine")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if SERIES == "soak":
         for item in items:
             if item.get_closest_marker("series") is not None:
                 item.add_marker(pytest.mark.timeout(0))  # it takes as long as it takes
+    elif left := [item for item in items if item.get_closest_marker("soak") is not None]:
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")

@@ -53,8 +53,8 @@ RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
         Lane("browsers q-z", 0, ("tests/browsers", "--ignore-glob=*/test_[a-p]*")),
         Lane("meshes a-r", 0, ("tests/e2e", f"--ignore={COMMANDS}", "--ignore-glob=*/test_[s-z]*")),
         Lane("commands and meshes s-z", 0, ("tests/e2e", *OTHERS_THAN_COMMANDS)),
-        Lane("kernels", 5, (KERNELS,)),
-        Lane("computing", 5, (*COMPUTING, f"--ignore={KERNELS}"), ()),
+        Lane("kernels and vitest", 5, (KERNELS,), ()),
+        Lane("computing", 5, (*COMPUTING, f"--ignore={KERNELS}")),
     ),
     "quick": (
         Lane("one of each", 0, ("-m", "quick", *APART)),
@@ -62,8 +62,8 @@ RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
         Lane("vitest", 5, None, ()),
     ),
     "soak": (
-        Lane("series", 0, ("-m", "series", *COMPUTING), ("tests/sim", "tests/sim-consensus")),
-        Lane("series of meshes", 0, ("-m", "series", *APART)),
+        Lane("series", 0, ("-m", "series or soak", *COMPUTING), ("tests/sim", "tests/sim-consensus")),
+        Lane("series of meshes", 0, ("-m", "series or soak", *APART)),
     ),
 }
 

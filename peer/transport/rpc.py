@@ -96,7 +96,9 @@ class Calls:
         """Ends the answers under way."""
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:  # each leaves by its callback, for which gather does not wait from Python 3.12 on
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.sleep(0)
 
     async def _respond(self, peer: str, frame: Request) -> None:
         try:

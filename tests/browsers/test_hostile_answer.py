@@ -82,7 +82,7 @@ class Script:
         return next(self.tokens)
 
 
-@pytest.mark.parametrize("browser", ["chromium", "firefox"])
+@pytest.mark.parametrize("browser", ["chromium", pytest.param("firefox", marks=pytest.mark.soak)])
 async def test_a_hostile_answer_is_shown_and_not_obeyed(
     driver: Driver,
     app: Path,

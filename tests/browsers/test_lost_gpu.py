@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
@@ -75,6 +77,7 @@ async def falls_back(mesh: MeshMember, tab: TabInBrowser, me: str, before: Membe
     assert any("the GPU device is gone" in notice for notice in status["notices"]), status["notices"]
 
 
+@pytest.mark.soak
 async def test_the_next_answer_of_a_tab_that_lost_its_gpu_comes_out_right(
     driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path
 ) -> None:

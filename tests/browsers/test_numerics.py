@@ -29,7 +29,12 @@ def page(harness: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("weights", "to_cpu"), [("f32", EXACT), ("8bit", ROUNDED), ("4bit", ROUNDED)], ids=["f32", "8bit", "4bit"]
+    ("weights", "to_cpu"),
+    [
+        pytest.param("f32", EXACT, id="f32", marks=pytest.mark.soak),
+        pytest.param("8bit", ROUNDED, id="8bit"),
+        pytest.param("4bit", ROUNDED, id="4bit", marks=pytest.mark.soak),
+    ],
 )
 async def test_providers_agree(
     page: Path, smollm2_gguf: Path, tmp_path: Path, weights: WeightFormat, to_cpu: float

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +29,19 @@ from peer.state.generated.commands import FairnessChosen, Profile
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import route_of
 from peer.state.protection import STANDARD
+from planner.importers.decoder_units import build_model
+from planner.importers.gguf import open_gguf
+from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
-from tests.e2e.real_mesh import CONTEXT, PLEDGE, UNITS, Models, options
+from tests.browsers.numerics import Cut
+from tests.e2e.real_mesh import CONTEXT, PLEDGE, Models, options
 
 WITHIN_S = 120.0
 TOKENS = 24
-BORDER = 30
-STAGES = ((0, BORDER), (BORDER, UNITS))
+BLOCKS = 4  # of the real model: one that multiplies plainly is slow
+BORDER = 5
+STAGES = ((0, BORDER), (BORDER, 2 * BLOCKS + 2))
 ONE = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"
 OTHER = "cpu/avx2/rows-1/0123456789abcdef"
 OF_OTHER = "other"  # in the name of a peer
@@ -116,6 +122,13 @@ def before_crossing(end: Finished, classes: Mapping[str, str]) -> list[str]:
         for stage in changed:
             now[stage] = each.before
     return now
+
+
+@pytest.fixture
+def models(smollm2_gguf: Path, tmp_path: Path) -> Models:
+    """Some blocks of the real model: it says nothing that makes sense, by the same arithmetic."""
+    store = Store(tmp_path / "store")
+    return Models(store, {"8bit": build_model(Cut(open_gguf(smollm2_gguf), BLOCKS), "8bit", store)})
 
 
 async def test_a_standby_of_another_class_takes_over_and_the_answer_says_so(

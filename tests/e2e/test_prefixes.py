@@ -6,7 +6,7 @@ from peer.member.mesh_member import MeshMember
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.session.sampling import Sampling
-from tests.e2e.real_mesh import Start, until
+from tests.e2e.real_mesh import Start
 from tests.patience import WITHIN_S
 
 SYSTEM = (
@@ -44,7 +44,8 @@ async def test_a_shared_system_prompt_is_computed_once_and_the_tokens_are_the_sa
         assert all(len(core.prefixes) == 0 for core in cores)
         _, first = await asked(founder, "What is the oldest map here?")
         assert first.cached_tokens == 0
-        await until(lambda: all(len(core.prefixes) for core in cores))
+        while not all(len(core.prefixes) for core in cores):  # on a busy machine one may have had both stages
+            await asked(founder, "What is the oldest map here?")
         for mesh in (founder, other):  # a front is anybody's
             before = [core.prefixes.reused for core in cores]
             ids, _ = await asked(mesh, "Who drew the oldest one?")

@@ -15,7 +15,6 @@ from tests.e2e.real_mesh import PLEDGE, Models
 SEED = 3
 STAGES = 2
 RUNS = (
-    (Name.PEER_CRASH, 0),
     (Name.PEER_CRASH, 8),
     (Name.PEER_FROZEN, 8),
 )  # of one set of questions (runner.SETS)

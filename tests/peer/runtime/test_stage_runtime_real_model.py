@@ -121,7 +121,7 @@ def eight_at_once(manifest: Manifest, store: Store, form: Form) -> tuple[list[li
         runtime.close()
 
 
-@pytest.mark.parametrize("weights", ["f32", "f16", "8bit", "4bit"])
+@pytest.mark.parametrize("weights", ["f32", pytest.param("f16", marks=pytest.mark.soak), "8bit", "4bit"])
 def test_eight_questions_at_once_are_answered_as_one_after_the_other(
     real_model: Callable[..., Any], weights: str
 ) -> None:
@@ -242,7 +242,13 @@ print(json.dumps({"before": before, "loaded": loaded, "after": status(), "weight
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
     ("weights", "part"),
-    [("8bit", "whole"), ("f32", "whole"), ("4bit", "whole"), ("8bit", "first half"), ("4bit", "second half")],
+    [
+        ("8bit", "whole"),
+        ("f32", "whole"),
+        ("4bit", "second half"),
+        pytest.param("4bit", "whole", marks=pytest.mark.soak),
+        pytest.param("8bit", "first half", marks=pytest.mark.soak),
+    ],
 )
 def test_memory_is_what_the_plan_says(real_model: Callable[..., Any], weights: str, part: str) -> None:
     """A peer's life in a process of its own: measure, load, four sessions filled to the end of the context."""
