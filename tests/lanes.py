@@ -54,7 +54,7 @@ RUNS: Final[Mapping[str, tuple[Lane, ...]]] = {
         Lane("meshes a-r", 0, ("tests/e2e", f"--ignore={COMMANDS}", "--ignore-glob=*/test_[s-z]*")),
         Lane("commands and meshes s-z", 0, ("tests/e2e", *OTHERS_THAN_COMMANDS)),
         Lane("kernels and vitest", 5, (KERNELS,), ()),
-        Lane("computing", 5, (*COMPUTING, f"--ignore={KERNELS}")),
+        Lane("computing", 0, (*COMPUTING, f"--ignore={KERNELS}")),  # as long as any, on one processor
     ),
     "quick": (
         Lane("one of each", 0, ("-m", "quick", *APART)),

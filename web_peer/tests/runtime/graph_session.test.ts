@@ -1,4 +1,4 @@
-/* What onnxruntime-web has: the leader's TAB_ENGINE (peer/coordination/offer_placement.py) says the same. */
+/* What onnxruntime-web has: the leader's TAB_ENGINE (planner/cost/graph_peers.py) says the same. */
 
 import { readFileSync } from 'node:fs';
 
@@ -7,10 +7,7 @@ import { describe, expect, it } from 'vitest';
 
 import { ELEMENT_BYTES } from '../../src/dataflow/value_codec';
 
-const SOURCE = readFileSync(
-  new URL('../../../peer/coordination/offer_placement.py', import.meta.url),
-  'utf8',
-);
+const SOURCE = readFileSync(new URL('../../../planner/cost/graph_peers.py', import.meta.url), 'utf8');
 const NEWEST = Number(/newest_opset=(\d+)/.exec(SOURCE)?.[1]);
 const TYPES = [/TAB_ENGINE[\s\S]*?\n\)/, /_INTEGERS.*/].map((each) => each.exec(SOURCE)?.[0] ?? '').join(' ');
 
