@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from peer.member.peer_options import MeshOptions
 from peer.state.protection import PRESETS
 from peer.validation.runs.loss_runner import Load, Runner
@@ -11,15 +13,18 @@ from peer.validation.scenarios.faults import Name
 from peer.validation.scenarios.figures import figures
 from peer.validation.world.mesh import Shape, rig
 from tests.e2e.real_mesh import PLEDGE, Models
+from tests.seeds import SERIES
 
 SEED = 3
 STAGES = 2
 RUNS = (
+    *(((Name.PEER_CRASH, 0),) if SERIES == "soak" else ()),
     (Name.PEER_CRASH, 8),
     (Name.PEER_FROZEN, 8),
 )  # of one set of questions (runner.SETS)
 
 
+@pytest.mark.series
 async def test_answers_survive_kills_and_a_freeze(models: Models) -> None:
     options = MeshOptions(512, 4, "latency", (31,), PRESETS["high"])
     shape = Shape(models.ids["8bit"], options, 2 * STAGES, PLEDGE, 1, "aiortc")
