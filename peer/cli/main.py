@@ -289,6 +289,9 @@ def parser() -> argparse.ArgumentParser:
     graph_arguments(bring)
     listed = command("models", "list the models in the local store")
     listed.add_argument("--json", action="store_true", help="one JSON list instead of a table")
+    listed.add_argument(
+        "--families", action="store_true", help="list the families of models that can be imported instead"
+    )
     serve = command("serve", "found a mesh: signaling server, model store and first peer")
     _model(serve, nargs="?")
     serve.add_argument(

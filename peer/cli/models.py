@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
 from peer.launch.stored_models import Kind, StoredModel, stored_model
 from peer.launch.terminal import out, say
 from peer.member.peer_options import bytes_text
+from planner.importers.families.table import rows as families
 from planner.model.import_index import ImportIndex
 from planner.model.store import Store
 
@@ -18,7 +20,11 @@ ID_DIGITS: Final = 12  # enough to name a model to `shoal serve`; more where two
 
 
 def models(args: argparse.Namespace) -> int:
-    """One line for each model: the beginning of its id, name, weights, size, and what it was imported from."""
+    """One line for each model: the beginning of its id, name, weights, size, and what it was imported from. With
+    --families one for each family that can be imported.
+    """
+    if args.families:
+        return _families(args.json)
     store = Store(args.store)
     sources = ImportIndex(store.root).sources()
     ids = store.models()
@@ -32,11 +38,25 @@ def models(args: argparse.Namespace) -> int:
     digits = _digits(ids)
     rows = [(model_id[:digits], *_row(found[model_id], sources.get(model_id, []))) for model_id in ids]
     rows.sort(key=lambda row: (row[1], row[0]))
+    _print(rows)
+    return 0
+
+
+def _families(as_json: bool) -> int:
+    rows = families()
+    if as_json:
+        keys = ("family", "gguf", "config", "apart")
+        out.print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]), markup=False)
+    else:
+        _print([("FAMILY", "IN GGUF AS", "IN CONFIG.JSON AS", "WHAT SETS IT APART"), *rows])
+    return 0
+
+
+def _print(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
-        out.print("  ".join(cells).rstrip(), markup=False)
-    return 0
+        out.print("  ".join(cells).rstrip(), markup=False, soft_wrap=True)
 
 
 def _digits(ids: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""The numbers of a llama-family decoder, and what an importer of one opens.
+"""The numbers and the features of a decoder, and what an importer of one opens.
 
 An importer (GGUF, safetensors) yields a `SourceModel`; `planner.importers.decoder_units` alone knows how its tensors
 become units.
@@ -7,7 +7,7 @@ become units.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import SourceTensor, TokenizerSource
@@ -24,6 +24,12 @@ MOST_COUNTS: Final = {  # of an architecture, each at least 1
     "rope_dims": 1024,
 }
 
+NormKind = Literal["rms", "layer"]  # "layer": the mean is taken away first
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
+HeadNorm = Literal[
+    "head", "row"
+]  # of q and k: over each head with the same weights, or over all heads at once
+
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
@@ -37,10 +43,24 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
-class Architecture:
-    """Shapes and constants of one model. All counts are per model, `head_size` is per attention head."""
+class BlockKind:
+    """What sets blocks of one model apart. `window`: only so many last tokens are looked at. `table`: the rotary table
+    that turns q and k, -1 for none.
+    """
 
-    family: str  # "llama", "mistral", "qwen2", "qwen3"
+    window: int | None = None
+    table: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Architecture:
+    """Shapes and features of one model. All counts are per model, `head_size` is per attention head.
+
+    The defaults of features are those of Llama. A block adds o(attention(norm(x))) to x, then down(act(gate) * up) of
+    norm(x). Where `parallel`, both take the same x and both are added to it.
+    """
+
+    family: str  # as its file calls it: "llama", "mistral", "qwen2", …
     blocks: int
     hidden: int
     heads: int
@@ -51,7 +71,7 @@ class Architecture:
     context: int  # longest context the model was trained for, tokens
     norm_epsilon: float
     rope_base: float
-    rope_dims: int  # leading dimensions of each head that rotate; head_size for all of these families
+    rope_dims: int  # leading dimensions of each head that rotate
     rope_scaling: RopeScaling | None
     rope_factors: (
         tuple[float, ...] | None
@@ -59,13 +79,40 @@ class Architecture:
     qkv_bias: bool
     qk_norm: bool
     tied_embedding: bool
+    norm: NormKind = "rms"
+    norm_bias: bool = False
+    norm_before: bool = True  # of what attention and feed-forward take
+    norm_after: bool = False  # of what they make, before it is added
+    head_norm: HeadNorm = "head"
+    parallel: bool = False
+    one_norm: bool = False  # of a parallel block: feed-forward takes what attention takes
+    activation: Activation = "silu"
+    gated: bool = True
+    o_bias: bool = False
+    ffn_bias: bool = False  # of gate, up and down
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0  # of what is added to the rows
+    attention_scale: float | None = None  # of scores; None: one over the root of the head size
+    attention_softcap: float | None = None
+    logit_scale: float = 1.0
+    logit_softcap: float | None = None
+    positions: int = 0  # rows of a table of positions that is added to the embedding; 0: none
+    rope_amplitude: float = 1.0  # of dimensions that rotate, in q and in k
+    rope_base_1: float | None = None  # of rotary table 1, which has no scaling; None: there is none
+    pattern: tuple[BlockKind, ...] = (BlockKind(),)  # block i is of kind i modulo their number
+
+    def kind(self, block: int) -> BlockKind:
+        """Of which kind a block is."""
+        return self.pattern[block % len(self.pattern)]
 
 
 class SourceModel(Protocol):
     """A model opened for import. Tensor names are ours:
 
-    embed.weight, head.weight (absent when tied), head.norm, and per block i: attn.{i}.norm, attn.{i}.q|k|v|o,
-    attn.{i}.q_bias|k_bias|v_bias (qkv_bias), attn.{i}.q_norm|k_norm (qk_norm), ffn.{i}.norm, ffn.{i}.gate|up|down.
+    embed.weight, embed.positions (positions), head.weight (absent when tied), head.norm, and per block i:
+    attn.{i}.norm, attn.{i}.q|k|v|o, attn.{i}.q_bias|k_bias|v_bias (qkv_bias), attn.{i}.o_bias, attn.{i}.q_norm|k_norm
+    (qk_norm), ffn.{i}.norm, ffn.{i}.gate (gated), ffn.{i}.up|down, ffn.{i}.gate_bias|up_bias|down_bias (ffn_bias),
+    attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias, head.norm_bias.
     """
 
     @property

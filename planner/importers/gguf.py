@@ -1,7 +1,7 @@
-"""How a GGUF file of a llama-family model reads as a SourceModel: names, numbers, rows in half-split order.
+"""How a GGUF file reads as a SourceModel: names, numbers, rows in half-split order.
 
-GGUF files of architecture "llama" hold the rows of Q and K interleaved inside each head (the converter
-permutes them); those of qwen2 and qwen3 do not. Un-permuting moves whole rows: block formats stay exact.
+GGUF files of some families hold the rows of Q and K interleaved inside each head (the converter permutes those of
+llama). Moving whole rows leaves block formats exact. What is a family's own is in planner.importers.families.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from gguf.quants import dequantize
 
 from planner.errors import CorruptModel, MissingTensor, UnknownArchitecture
 from planner.importers.architecture import Architecture, RopeScaling
+from planner.importers.families.family import Family, Source
+from planner.importers.families.placed import Placed
+from planner.importers.families.table import family_of
 from planner.importers.generation_settings import of_gguf
 from planner.importers.gguf_file import FileTensor, GgufFile, model_stem, read_gguf
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
@@ -25,55 +28,32 @@ from planner.importers.tokenizer import tokenizer_from_gguf
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import BlockQuantized, SourceTensor, TokenizerSource
 
-KNOWN = ("llama", "qwen2", "qwen3")  # mistral and smollm are written as "llama"
-PERMUTED = ("llama",)
 ROWS_AT_ONCE = 1024  # bounds what dequantizing holds beside its result
 BLOCK = 32  # columns that share a scale in Q4_0, Q4_1 and Q8_0
 
-_BLOCK_NAMES = {
-    "norm": "attn_norm.weight",
-    "q": "attn_q.weight",
-    "k": "attn_k.weight",
-    "v": "attn_v.weight",
-    "o": "attn_output.weight",
-    "q_bias": "attn_q.bias",
-    "k_bias": "attn_k.bias",
-    "v_bias": "attn_v.bias",
-    "q_norm": "attn_q_norm.weight",
-    "k_norm": "attn_k_norm.weight",
-}
-_FFN_NAMES = {
-    "norm": "ffn_norm.weight",
-    "gate": "ffn_gate.weight",
-    "up": "ffn_up.weight",
-    "down": "ffn_down.weight",
-}
-_WHOLE_NAMES = {
-    "embed.weight": "token_embd.weight",
-    "head.norm": "output_norm.weight",
-    "head.weight": "output.weight",
-}
-_HARMLESS = re.compile(r"rope_freqs\.weight|blk\.\d+\.attn_rot_embd")
+_HARMLESS = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd")
 
 
 def open_gguf(path: Path, name: str | None = None) -> GgufModel:
-    """Opens a llama, mistral, smollm, qwen2 or qwen3 model. Errors: see planner.errors.ModelError."""
+    """Opens a model of a family of the table. Errors: see planner.errors.ModelError."""
     file = read_gguf(path)
     _refuse_unreadable(file)
-    architecture = _architecture(file)
+    family = family_of(file.text("general.architecture"), "gguf", file.path.name)
+    architecture = _architecture(file, family)
+    places = Placed(family.gguf, architecture)
     shapes = tensor_shapes(architecture)
 
     def found(ours: str) -> tuple[int, ...] | None:
-        tensor = file.tensors.get(_file_name(ours))
+        tensor = file.tensors.get(places.file_name(ours))
         return None if tensor is None else tensor.shape
 
-    check_tensors(shapes, found, _file_name, file.path.name)
-    _refuse_strangers(file, {_file_name(ours) for ours in shapes})
+    expected = {ours: places.file_shape(ours, shape) for ours, shape in shapes.items()}
+    check_tensors(expected, found, places.file_name, file.path.name)
+    _refuse_strangers(file, {places.file_name(ours) for ours in shapes}, family)
     tokenizer = tokenizer_from_gguf(file, architecture.vocab)
-    orders = _row_orders(architecture) if file.text("general.architecture") in PERMUTED else {}
     tensors = {
-        ours: GgufTensor(file.tensors[_file_name(ours)], orders.get(ours.rpartition(".")[2]))
-        for ours in shapes
+        ours: GgufTensor(replace(file.tensors[places.file_name(ours)], shape=shape), places.order(ours))
+        for ours, shape in shapes.items()
     }
     return GgufModel(
         name or model_stem(path), architecture, tokenizer, of_gguf(file), tensors, file.path.name
@@ -101,7 +81,7 @@ class GgufModel:
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """One tensor in the memory map; `row_order`: the file's rows in half-split order (None: as they are)."""
+    """One tensor in the memory map. `row_order`: which rows of what is stored it has (None: all, as they are)."""
 
     stored: FileTensor
     row_order: npt.NDArray[np.intp] | None = None
@@ -193,86 +173,99 @@ def _nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
     return q.reshape(packed.shape[0], -1)
 
 
-def _file_name(ours: str) -> str:
-    if ours in _WHOLE_NAMES:
-        return _WHOLE_NAMES[ours]
-    unit, block, part = ours.split(".")
-    names = _BLOCK_NAMES if unit == "attn" else _FFN_NAMES
-    return f"blk.{block}.{names[part]}"
-
-
-def _row_orders(architecture: Architecture) -> dict[str, npt.NDArray[np.intp]]:
-    """Per kind of tensor, the file's row for each row in half-split order."""
-
-    def order(heads: int) -> npt.NDArray[np.intp]:
-        rows = np.arange(heads * architecture.head_size, dtype=np.intp)
-        return rows.reshape(heads, architecture.head_size // 2, 2).swapaxes(1, 2).reshape(-1)
-
-    queries, keys = order(architecture.heads), order(architecture.kv_heads)
-    return {"q": queries, "q_bias": queries, "k": keys, "k_bias": keys}
-
-
-def _architecture(file: GgufFile) -> Architecture:
-    family = file.text("general.architecture")
+def _architecture(file: GgufFile, family: Family) -> Architecture:
+    said = GgufNumbers(file, family.gguf)
     where = file.path.name
-    if family not in KNOWN:
-        raise UnknownArchitecture(
-            f"{where}: architecture {family!r} is not supported; known are {', '.join(KNOWN)} "
-            "(mistral and smollm are stored as llama)"
-        )
-
-    def needed(key: str) -> int:
-        value = file.whole(f"{family}.{key}")
-        if value is None:
-            raise CorruptModel(f"{where}: metadata {family}.{key} is missing; convert the model again")
-        return value
-
-    if file.whole(f"{family}.expert_count"):
+    if said.whole("expert_count", 0):
         raise UnknownArchitecture(f"{where}: mixtures of experts are not supported; choose a dense model")
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise MissingTensor(
             f"{where}: tensor token_embd.weight (embed.weight) is missing; the model is incomplete"
         )
-    hidden, heads = needed("embedding_length"), needed("attention.head_count")
+    hidden, heads = said.whole("embedding_length"), said.whole("attention.head_count")
     if not heads:
         raise CorruptModel(f"{where}: expected at least one head, got 0")
-    head_size = file.whole(f"{family}.attention.key_length") or hidden // heads
-    value_size = file.whole(f"{family}.attention.value_length") or head_size
-    rope_dims = file.whole(f"{family}.rope.dimension_count") or head_size
-    if value_size != head_size or rope_dims != head_size:
+    head_size = said.whole("attention.key_length", 0) or hidden // heads
+    value_size = said.whole("attention.value_length", 0) or head_size
+    rope_dims = said.whole("rope.dimension_count", 0) or head_size
+    if value_size != head_size or (rope_dims != head_size and not family.partial):
         raise UnknownArchitecture(
             f"{where}: expected keys, values and rotary parts of one size per head, "
             f"got {head_size}, {value_size} and {rope_dims}; this variant is not supported"
         )
-    epsilon = file.number(f"{family}.attention.layer_norm_rms_epsilon")
-    if epsilon is None:
-        raise CorruptModel(f"{where}: metadata {family}.attention.layer_norm_rms_epsilon is missing")
-    context = needed("context_length")
-    window = file.whole(f"{family}.attention.sliding_window")
+    _, head = family.gguf.place("head.weight")
     architecture = Architecture(
-        family=family,
-        blocks=needed("block_count"),
+        family=said.family,
+        blocks=said.whole("block_count"),
         hidden=hidden,
         heads=heads,
-        kv_heads=file.whole(f"{family}.attention.head_count_kv") or heads,
+        kv_heads=said.whole("attention.head_count_kv", 0) or heads,
         head_size=head_size,
-        ffn=needed("feed_forward_length"),
+        ffn=said.whole("feed_forward_length"),
         vocab=embedding.shape[0],
-        context=min(context, window)
-        if window
-        else context,  # inside the window, sliding equals full attention
-        norm_epsilon=epsilon,
-        rope_base=file.number(f"{family}.rope.freq_base") or 10_000.0,
+        context=said.whole("context_length"),
+        norm_epsilon=said.real("attention.layer_norm_rms_epsilon"),
+        rope_base=said.real("rope.freq_base", 0.0) or 10_000.0,
         rope_dims=rope_dims,
-        rope_scaling=_rope_scaling(file, family),
+        rope_scaling=_rope_scaling(file, said.family),
         rope_factors=_rope_factors(file, rope_dims),
-        qkv_bias="blk.0.attn_q.bias" in file.tensors,
-        qk_norm="blk.0.attn_q_norm.weight" in file.tensors,
-        tied_embedding="output.weight" not in file.tensors,
+        qkv_bias=False,
+        qk_norm=False,
+        tied_embedding=head not in file.tensors,
+        activation=family.activations[0],
     )
+    architecture = family.gguf.features(architecture, said)
     check_numbers(architecture, where)
     return architecture
+
+
+class GgufNumbers:
+    """The metadata of one file as planner.importers.families.family.Said."""
+
+    def __init__(self, file: GgufFile, source: Source) -> None:
+        self._file = file
+        self._keys = source.keys
+        self.where = file.path.name
+        self.family = file.text("general.architecture") or ""
+
+    def whole(self, key: str, otherwise: int | None = None) -> int:
+        """Returns a whole number of at least 0."""
+        value = self._file.whole(self._key(key))
+        if value is None and otherwise is None:
+            raise self._missing(key)
+        return value if value is not None else otherwise or 0
+
+    def real(self, key: str, otherwise: float | None = None) -> float:
+        """Returns a finite number."""
+        value = self._file.number(self._key(key))
+        if value is None and otherwise is None:
+            raise self._missing(key)
+        return float(value) if value is not None else otherwise or 0.0
+
+    def flag(self, key: str, otherwise: bool) -> bool:
+        """Returns a truth value."""
+        value = self._file.flag(self._key(key))
+        return otherwise if value is None else value
+
+    def word(self, key: str, otherwise: str) -> str:
+        """Returns a text."""
+        return self._file.text(self._key(key)) or otherwise
+
+    def reals(self, key: str) -> tuple[float, ...] | None:
+        """Returns the numbers of the tensor `key`."""
+        stored = self._file.tensors.get(key)
+        return None if stored is None else tuple(GgufTensor(stored).float32().reshape(-1).tolist())
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether there is a tensor of that name."""
+        return name in self._file.tensors
+
+    def _key(self, key: str) -> str:
+        return f"{self.family}.{self._keys.get(key, key)}"
+
+    def _missing(self, key: str) -> CorruptModel:
+        return CorruptModel(f"{self.where}: metadata {self._key(key)} is missing; convert the model again")
 
 
 def _rope_scaling(file: GgufFile, family: str) -> RopeScaling | None:
@@ -305,10 +298,11 @@ def _rope_factors(file: GgufFile, rope_dims: int) -> tuple[float, ...] | None:
     return tuple(float(factor) for factor in factors)
 
 
-def _refuse_strangers(file: GgufFile, known: set[str]) -> None:
+def _refuse_strangers(file: GgufFile, known: set[str], family: Family) -> None:
     """A tensor we ignored would mean a model computed wrongly; biases that are all zero do not matter."""
+    harmless = re.compile("|".join((*_HARMLESS, *family.gguf.ignored)))
     for name in sorted(file.tensors.keys() - known):
-        if _HARMLESS.fullmatch(name):
+        if harmless.fullmatch(name):
             continue
         if name.endswith(".bias") and not GgufTensor(file.tensors[name]).float32().any():
             continue

@@ -6,16 +6,17 @@ import json
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tokenizers import Tokenizer
 
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture, UnknownTokenizer
-from planner.importers.architecture import Architecture, RopeScaling
+from planner.importers.architecture import Activation, Architecture, RopeScaling
+from planner.importers.families.family import Family
 from planner.importers.tokenizer import END_OF_TURN, chosen_by_tools, end_tokens
 from planner.model.sources import TokenizerSource
 
-KNOWN = ("llama", "mistral", "qwen2", "qwen3")
+_NO_KEYS: Final[Mapping[str, str]] = {}
 CONFIG_LIMIT_BYTES = 64 << 20  # tokenizer.json of large vocabularies reaches some 20 MiB
 
 Json = Mapping[str, Any]  # as parsed, before each value is checked on its way into a dataclass
@@ -35,54 +36,68 @@ def read_json(folder: Path, name: str) -> Json | None:
     return value
 
 
-def architecture_from_config(config: Json, tensors: Collection[str], where: str) -> Architecture:
+ACTIVATIONS: Final[Mapping[str, Activation]] = {
+    "silu": "silu",
+    "swish": "silu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+
+
+def architecture_from_config(
+    config: Json, family: Family, tensors: Collection[str], where: str
+) -> Architecture:
     """`tensors`: names in the weight files; they settle what the config leaves out (biases, tying)."""
-    family = config.get("model_type")
-    if family not in KNOWN:
-        raise UnknownArchitecture(
-            f"{where}: model_type {family!r} is not supported; known are {', '.join(KNOWN)}"
-        )
     if config.get("quantization_config"):
         raise UnknownArchitecture(
             f"{where}: quantized exports are not supported: use the original or a GGUF file"
         )
-    activation = config.get("hidden_act", "silu")
-    if activation not in ("silu", "swish"):
-        raise UnknownArchitecture(
-            f"{where}: expected hidden_act silu, got {activation!r}; this variant is not supported"
-        )
-    numbers = Numbers(config, where)
-    heads = numbers.whole("num_attention_heads")
-    hidden = numbers.whole("hidden_size")
-    head_size = numbers.whole("head_dim", hidden // max(heads, 1) if family != "qwen3" else 128)
+    said = Numbers(config, where, family.folder.keys, tensors)
+    heads = said.whole("num_attention_heads")
+    hidden = said.whole("hidden_size")
+    head_size = said.whole("head_dim", 0) or family.head_size or hidden // max(heads, 1)
     tied = config.get("tie_word_embeddings")
     if not isinstance(tied, bool):
-        tied = "lm_head.weight" not in tensors
-    base, scaling = _rope(config, where)
-    context = numbers.whole("max_position_embeddings")
-    window = config.get("sliding_window")
-    slides = config.get("use_sliding_window", family == "mistral")
-    if slides and isinstance(window, int) and window > 0:
-        context = min(context, window)  # inside the window, sliding equals full attention
-    return Architecture(
-        family=family,
-        blocks=numbers.whole("num_hidden_layers"),
+        tied = family.folder.place("head.weight")[1] not in tensors
+    base, scaling, part = _rope(config, said, where)
+    if part != 1 and not family.partial:
+        raise UnknownArchitecture(f"{where}: heads that rotate in part are not supported")
+    architecture = Architecture(
+        family=said.word("model_type", ""),
+        blocks=said.whole("num_hidden_layers"),
         hidden=hidden,
         heads=heads,
-        kv_heads=numbers.whole("num_key_value_heads", heads),
+        kv_heads=said.whole("num_key_value_heads", heads),
         head_size=head_size,
-        ffn=numbers.whole("intermediate_size"),
-        vocab=numbers.whole("vocab_size"),
-        context=context,
-        norm_epsilon=numbers.real("rms_norm_eps", 1e-6),
+        ffn=said.whole("intermediate_size"),
+        vocab=said.whole("vocab_size"),
+        context=said.whole("max_position_embeddings"),
+        norm_epsilon=said.real("rms_norm_eps", 1e-6),
         rope_base=base,
-        rope_dims=head_size,
+        rope_dims=int(head_size * part),
         rope_scaling=scaling,
         rope_factors=None,
-        qkv_bias="model.layers.0.self_attn.q_proj.bias" in tensors,
-        qk_norm="model.layers.0.self_attn.q_norm.weight" in tensors,
+        qkv_bias=False,
+        qk_norm=False,
         tied_embedding=tied,
+        activation=_activation(said, family, where),
     )
+    return family.folder.features(architecture, said)
+
+
+def _activation(said: Numbers, family: Family, where: str) -> Activation:
+    usual = next(name for name, known in ACTIVATIONS.items() if known == family.activations[0])
+    called = said.word("hidden_act", usual)
+    found = ACTIVATIONS.get(called)
+    if found not in family.activations:
+        raise UnknownArchitecture(
+            f"{where}: expected hidden_act {usual}, got {called[:80]!r}; this variant is not supported"
+        )
+    assert found is not None
+    return found
 
 
 def tokenizer_from_folder(folder: Path, config: Json, vocab: int) -> TokenizerSource:
@@ -161,30 +176,33 @@ def _chat_template(folder: Path, settings: Json) -> str | None:
     return chosen_by_tools(default, named.get("tool_use"))
 
 
-def _rope(config: Json, where: str) -> tuple[float, RopeScaling | None]:
-    """Both spellings: rope_theta with rope_scaling, and the newer rope_parameters that holds everything."""
+def _rope(config: Json, said: Numbers, where: str) -> tuple[float, RopeScaling | None, float]:
+    """Base, scaling and which part of a head rotates. Both spellings: rope_theta with rope_scaling, and the newer
+    rope_parameters that holds everything.
+    """
     newer = config.get("rope_parameters")
     settings = newer if isinstance(newer, dict) else config.get("rope_scaling")
     settings = settings if isinstance(settings, dict) else {}
     numbers = Numbers(settings, where)
-    older = Numbers(config, where).real("rope_theta", 10_000.0)
-    base = numbers.real("rope_theta", older)
-    if numbers.real("partial_rotary_factor", 1.0) != 1.0 or config.get("partial_rotary_factor", 1.0) != 1.0:
-        raise UnknownArchitecture(f"{where}: heads that rotate in part are not supported")
+    base = numbers.real("rope_theta", said.real("rope_theta", 10_000.0))
+    part = numbers.real("partial_rotary_factor", said.real("partial_rotary_factor", 1.0))
+    if not 0 < part <= 1:
+        raise CorruptModel(f"{where}: partial_rotary_factor should be above 0 and at most 1, is {part}")
     kind = settings.get("rope_type", settings.get("type", "default"))
     match kind:
         case "default" | None:
-            return base, None
+            return base, None, part
         case "linear":
-            return base, RopeScaling("linear", numbers.positive("factor"))
+            return base, RopeScaling("linear", numbers.positive("factor")), part
         case "llama3":
-            return base, RopeScaling(
+            scaling = RopeScaling(
                 "llama3",
                 numbers.positive("factor"),
                 numbers.positive("low_freq_factor"),
                 numbers.positive("high_freq_factor"),
                 numbers.whole("original_max_position_embeddings"),
             )
+            return base, scaling, part
         case _:
             raise UnknownArchitecture(
                 f"{where}: rope scaling {kind!r} is not supported; known are default, linear and llama3"
@@ -192,36 +210,103 @@ def _rope(config: Json, where: str) -> tuple[float, RopeScaling | None]:
 
 
 class Numbers:
-    """Checked access to the numbers of one JSON object."""
+    """Checked access to the numbers of one JSON object, as planner.importers.families.family.Said."""
 
-    def __init__(self, source: Json, where: str) -> None:
+    def __init__(
+        self,
+        source: Json,
+        where: str,
+        keys: Mapping[str, str] = _NO_KEYS,
+        tensors: Collection[str] = (),
+    ) -> None:
+        """`keys`: by the usual key, how this object calls it; `tensors`: names in the weights beside it."""
         self._source = source
-        self._where = where
+        self._keys = keys
+        self._tensors = tensors
+        self.where = where
 
     def whole(self, key: str, otherwise: int | None = None) -> int:
         """Returns a whole number of at least 0, or `otherwise` where it is missing. Raises CorruptModel."""
-        value = self._source.get(key)
+        value = self._value(key)
         if value is None and otherwise is not None:
             return otherwise
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise CorruptModel(f"{self._where}: {key} should be a whole number, is {str(value)[:40]!r}")
+            raise self._wrong(key, "a whole number", value)
         return value
 
     def real(self, key: str, otherwise: float | None = None) -> float:
         """Returns a finite number, or `otherwise` where it is missing. Raises CorruptModel."""
-        value = self._source.get(key)
+        value = self._value(key)
         if value is None and otherwise is not None:
             return otherwise
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise CorruptModel(f"{self._where}: {key} should be a finite number, is {str(value)[:40]!r}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _is_finite(value):
+            raise self._wrong(key, "a finite number", value)
         return float(value)
+
+    def flag(self, key: str, otherwise: bool) -> bool:
+        """Returns a truth value, or `otherwise` where it is missing. Raises CorruptModel."""
+        value = self._value(key)
+        if value is None:
+            return otherwise
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
+    def word(self, key: str, otherwise: str) -> str:
+        """Returns a text, or `otherwise` where it is missing. Raises CorruptModel."""
+        value = self._value(key)
+        if value is None:
+            return otherwise
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text", value)
+        return value
+
+    def reals(self, key: str) -> tuple[float, ...] | None:
+        """Returns a list of finite numbers, or None where it is missing. Raises CorruptModel."""
+        value = self._value(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not all(
+            isinstance(each, (int, float)) and not isinstance(each, bool) and _is_finite(each)
+            for each in value
+        ):
+            raise self._wrong(key, "a list of finite numbers", value)
+        return tuple(map(float, value))
+
+    def within(self, key: str) -> Numbers | None:
+        """Returns the object at `key`, or None where it is missing. Raises CorruptModel."""
+        value = self._value(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._wrong(key, "an object", value)
+        return Numbers(value, self.where)
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether the weights have a tensor of that name."""
+        return name in self._tensors
+
+    def _value(self, key: str) -> object:
+        return self._source.get(self._keys.get(key, key))
+
+    def _wrong(self, key: str, expected: str, value: object) -> CorruptModel:
+        called = self._keys.get(key, key)
+        return CorruptModel(f"{self.where}: {called} should be {expected}, is {str(value)[:40]!r}")
 
     def positive(self, key: str) -> float:
         """Returns a finite number above 0. Raises CorruptModel."""
         value = self.real(key)
         if value <= 0:
-            raise CorruptModel(f"{self._where}: {key} should be above 0, is {value}")
+            raise self._wrong(key, "above 0", value)
         return value
+
+
+def _is_finite(value: float) -> bool:
+    """Whether it is a finite number, as float64."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _ids(value: object, vocab: int) -> list[int]:

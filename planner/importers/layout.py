@@ -9,11 +9,12 @@ import numpy as np
 
 from planner.errors import CorruptModel, MissingTensor
 from planner.importers.architecture import MOST_COUNTS, Architecture
-from planner.importers.decoder_units import rotary_frequencies
+from planner.importers.rotary import rotary_frequencies
 
 MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that says more is broken
 MAX_WIDTH = 1 << 20  # heads * head_size
 MAX_VOCAB = 1 << 22
+MOST_SCALE = 1e6  # of factors and caps; a peer takes no larger one
 LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # a smaller one is 0 once it is float32
 
 
@@ -22,22 +23,39 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     a = architecture
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (a.vocab, a.hidden)}
+    if a.positions:
+        shapes["embed.positions"] = (a.positions, a.hidden)
+
+    def norm(name: str, wanted: bool = True) -> None:
+        if wanted:
+            shapes[name] = (a.hidden,)
+            if a.norm_bias:
+                shapes[f"{name}_bias"] = (a.hidden,)
+
     for i in range(a.blocks):
         attn, ffn = f"attn.{i}", f"ffn.{i}"
-        shapes[f"{attn}.norm"] = (a.hidden,)
+        norm(f"{attn}.norm", a.norm_before)
         for part, rows in (("q", queries), ("k", keys), ("v", keys)):
             shapes[f"{attn}.{part}"] = (rows, a.hidden)
             if a.qkv_bias:
                 shapes[f"{attn}.{part}_bias"] = (rows,)
         if a.qk_norm:
-            shapes[f"{attn}.q_norm"] = (a.head_size,)
-            shapes[f"{attn}.k_norm"] = (a.head_size,)
+            shapes[f"{attn}.q_norm"] = (a.head_size if a.head_norm == "head" else queries,)
+            shapes[f"{attn}.k_norm"] = (a.head_size if a.head_norm == "head" else keys,)
         shapes[f"{attn}.o"] = (a.hidden, queries)
-        shapes[f"{ffn}.norm"] = (a.hidden,)
-        shapes[f"{ffn}.gate"] = (a.ffn, a.hidden)
-        shapes[f"{ffn}.up"] = (a.ffn, a.hidden)
+        if a.o_bias:
+            shapes[f"{attn}.o_bias"] = (a.hidden,)
+        norm(f"{attn}.after", a.norm_after)
+        norm(f"{ffn}.norm", a.norm_before and not a.one_norm)
+        for part in ("gate", "up") if a.gated else ("up",):
+            shapes[f"{ffn}.{part}"] = (a.ffn, a.hidden)
+            if a.ffn_bias:
+                shapes[f"{ffn}.{part}_bias"] = (a.ffn,)
         shapes[f"{ffn}.down"] = (a.hidden, a.ffn)
-    shapes["head.norm"] = (a.hidden,)
+        if a.ffn_bias:
+            shapes[f"{ffn}.down_bias"] = (a.hidden,)
+        norm(f"{ffn}.after", a.norm_after)
+    norm("head.norm")
     if not a.tied_embedding:
         shapes["head.weight"] = (a.vocab, a.hidden)
     return shapes
@@ -64,6 +82,25 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         raise CorruptModel(f"{file}: {a.heads} heads cannot share {a.kv_heads} key/value heads evenly")
     if a.head_size % 2:
         raise CorruptModel(f"{file}: rotary embedding needs an even head size, got {a.head_size}")
+    if not (0 < a.rope_dims <= a.head_size and a.rope_dims % 2 == 0):
+        raise CorruptModel(
+            f"{file}: expected an even number of rotary dimensions, at most the {a.head_size} of a head, "
+            f"got {a.rope_dims}"
+        )
+    for what, number in (
+        ("embedding scale", a.embedding_scale),
+        ("residual scale", a.residual_scale),
+        ("attention scale", a.attention_scale),
+        ("attention soft cap", a.attention_softcap),
+        ("logit scale", a.logit_scale),
+        ("logit soft cap", a.logit_softcap),
+        ("rotary amplitude", a.rope_amplitude),
+    ):
+        if number is not None and not 0 < number <= MOST_SCALE:
+            raise CorruptModel(f"{file}: expected {what} above 0 and at most {MOST_SCALE}, got {number}")
+    for kind in a.pattern:
+        if kind.window is not None and not 1 <= kind.window <= most["context"]:
+            raise CorruptModel(f"{file}: expected a window of at least one token, got {kind.window}")
     if not LEAST_EPSILON <= a.norm_epsilon < 1:
         raise CorruptModel(f"{file}: expected norm epsilon above 0 and below 1, got {a.norm_epsilon}")
     if not (math.isfinite(a.rope_base) and a.rope_base >= 1):

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,8 @@ import numpy.typing as npt
 
 from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
 from planner.importers.architecture import Architecture
+from planner.importers.families.placed import Placed
+from planner.importers.families.table import family_of
 from planner.importers.generation_settings import of_folder
 from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
@@ -29,53 +31,42 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 _DTYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_BLOCK_NAMES = {
-    "attn": {
-        "norm": "input_layernorm.weight",
-        "q": "self_attn.q_proj.weight",
-        "k": "self_attn.k_proj.weight",
-        "v": "self_attn.v_proj.weight",
-        "o": "self_attn.o_proj.weight",
-        "q_bias": "self_attn.q_proj.bias",
-        "k_bias": "self_attn.k_proj.bias",
-        "v_bias": "self_attn.v_proj.bias",
-        "q_norm": "self_attn.q_norm.weight",
-        "k_norm": "self_attn.k_norm.weight",
-    },
-    "ffn": {
-        "norm": "post_attention_layernorm.weight",
-        "gate": "mlp.gate_proj.weight",
-        "up": "mlp.up_proj.weight",
-        "down": "mlp.down_proj.weight",
-    },
-}
-_WHOLE_NAMES = {
-    "embed.weight": "model.embed_tokens.weight",
-    "head.norm": "model.norm.weight",
-    "head.weight": "lm_head.weight",
-}
 _NOTHING = re.compile(r"(?!)")  # fits no name
-_HARMLESS = re.compile(r"lm_head\.weight|model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
+_HARMLESS = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
 
 def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
-    """Opens a folder with a llama, mistral, qwen2 or qwen3 model. Errors: see planner.errors.ModelError."""
+    """Opens a folder with a model of a family of the table. Errors: see planner.errors.ModelError."""
     config = read_json(folder, "config.json")
     if config is None:
         raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
     files = read_files(folder)
-    architecture = architecture_from_config(config, frozenset(files), folder.name)
+    family = family_of(config.get("model_type"), "folder", folder.name)
+    architecture = architecture_from_config(config, family, frozenset(files), folder.name)
     check_numbers(architecture, folder.name)
+    places = Placed(family.folder, architecture)
     shapes = tensor_shapes(architecture)
 
     def found(ours: str) -> tuple[int, ...] | None:
-        tensor = files.get(_file_name(ours))
+        tensor = files.get(places.file_name(ours))
         return None if tensor is None else tensor.shape
 
-    check_tensors(shapes, found, _file_name, folder.name)
-    _refuse_strangers(files, {_file_name(ours) for ours in shapes}, architecture, folder.name)
+    expected = {ours: places.file_shape(ours, shape) for ours, shape in shapes.items()}
+    check_tensors(expected, found, places.file_name, folder.name)
+    known = {places.file_name(ours) for ours in shapes}
+    ignored = (*_HARMLESS, *family.folder.ignored, re.escape(places.file_name("head.weight")))
+    _refuse_strangers(files, known, re.compile("|".join(ignored)), architecture, folder.name)
     tokenizer = tokenizer_from_folder(folder, config, architecture.vocab)
-    tensors = {ours: files[_file_name(ours)] for ours in shapes}
+    tensors = {
+        ours: replace(
+            files[places.file_name(ours)],
+            shape=shape,
+            row_order=places.order(ours),
+            transposed=places.place(ours).transposed,
+            shift=places.place(ours).shift,
+        )
+        for ours, shape in shapes.items()
+    }
     called = name or folder.resolve().name
     return SafetensorsModel(called, architecture, tokenizer, of_folder(folder), tensors, folder.name)
 
@@ -101,20 +92,31 @@ class SafetensorsModel:
 
 @dataclass(frozen=True, slots=True)
 class FolderTensor:
-    """One tensor in the memory map."""
+    """One tensor in the memory map. `shape`: as it is read. `row_order`: which rows of what is stored it has (None:
+    all, as they are). `transposed`: what is stored has columns for rows. `shift`: what is added to each number.
+    """
 
     kind: str  # "F32", "F16", "BF16", "F64"
     shape: tuple[int, ...]
     payload: npt.NDArray[np.uint8]
+    row_order: npt.NDArray[np.intp] | None = None
+    transposed: bool = False
+    shift: float = 0.0
 
     def float32(self) -> npt.NDArray[np.float32]:
         """The weight as float32, C-contiguous."""
         stored = np.ascontiguousarray(self.payload).view(_DTYPES[self.kind])
+        if self.transposed:
+            stored = stored.reshape(self.shape[-1], -1).T
+        if self.row_order is not None:
+            stored = stored.reshape(-1, *self.shape[1:])[self.row_order]
         if self.kind == "BF16":  # the upper half of a float32
             numbers = (stored.astype(np.uint32) << 16).view(np.float32)
         else:
             numbers = stored.astype(np.float32)
-        return numbers.reshape(self.shape)
+        if self.shift:
+            numbers = numbers + np.float32(self.shift)
+        return np.ascontiguousarray(numbers).reshape(self.shape)
 
     def blocks(self) -> BlockQuantized | None:
         """Always None: these files hold plain numbers."""
@@ -122,16 +124,12 @@ class FolderTensor:
 
     def rows(self, first: int, stop: int) -> FolderTensor:
         """Rows [first, stop) of a matrix."""
+        shape = (stop - first, *self.shape[1:])
+        if self.row_order is not None or self.transposed:
+            order = np.arange(self.shape[0], dtype=np.intp) if self.row_order is None else self.row_order
+            return replace(self, shape=shape, row_order=order[first:stop])
         row_bytes = len(self.payload) // self.shape[0]
-        part = self.payload[first * row_bytes : stop * row_bytes]
-        return FolderTensor(self.kind, (stop - first, *self.shape[1:]), part)
-
-
-def _file_name(ours: str) -> str:
-    if ours in _WHOLE_NAMES:
-        return _WHOLE_NAMES[ours]
-    unit, block, part = ours.split(".")
-    return f"model.layers.{block}.{_BLOCK_NAMES[unit][part]}"
+        return replace(self, shape=shape, payload=self.payload[first * row_bytes : stop * row_bytes])
 
 
 def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, FolderTensor]:
@@ -239,11 +237,15 @@ def _tensor(path: Path, name: str, entry: object, body: npt.NDArray[np.uint8]) -
 
 
 def _refuse_strangers(
-    files: Mapping[str, FolderTensor], known: set[str], architecture: Architecture, where: str
+    files: Mapping[str, FolderTensor],
+    known: set[str],
+    ignored: re.Pattern[str],
+    architecture: Architecture,
+    where: str,
 ) -> None:
     """A tensor we ignored would mean a model computed wrongly; biases that are all zero do not matter."""
     for name in sorted(files.keys() - known):
-        if _HARMLESS.fullmatch(name) or (name.endswith(".bias") and not files[name].float32().any()):
+        if ignored.fullmatch(name) or (name.endswith(".bias") and not files[name].float32().any()):
             continue
         raise UnknownArchitecture(
             f"{where}: tensor {name} has no place in {architecture.family} as known here; "

@@ -85,6 +85,15 @@ class UnitGraph:
             "SimplifiedLayerNormalization", source, weight, axis=-1, epsilon=epsilon, stash_type=1
         )
 
+    def layer_norm(self, source: str, weight: str, epsilon: float, bias: str = "") -> str:
+        """`source` without its mean, divided by its deviation, times the tensor `weight`, plus the tensor `bias`."""
+        inputs = [source, weight, bias] if bias else [source, weight]
+        return self.one("LayerNormalization", *inputs, axis=-1, epsilon=epsilon, stash_type=1)
+
+    def positions(self) -> str:
+        """int64 (batch, tokens): how many tokens of its conversation stand before each token."""
+        return self.one("Positions", INPUT, domain=SHOAL)
+
     def finish(self, result: str) -> bytes:
         """The graph as bytes of an ONNX file; `result`, made by its last node, is what the unit makes."""
         last = self._nodes[-1]

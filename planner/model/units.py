@@ -193,6 +193,12 @@ class StoredParts:
         kept: WeightFormat = "8bit" if self._weights == "4bit" else self._weights
         self._add(name, [(f"{name}.weight", rows)], columns, kept)
 
+    def matrix(self, name: str, part: str, rows: int, columns: int) -> None:
+        """A matrix of float32 that operators of ONNX take as it is, whatever the form of linears."""
+        tensor = _matrix(self._source.tensor(part), part, (rows, columns))
+        self._shapes.append((name, "f32", (rows, columns)))
+        self._rows.append(Rows(tensor, 0, partial(_vector, name, part)))
+
     def _add(self, name: str, parts: Sequence[tuple[str, int]], columns: int, weights: WeightFormat) -> None:
         tensors = [(_matrix(self._source.tensor(part), part, (rows, columns)), part) for part, rows in parts]
         rest = weights == "4bit" and any(_has_minimum(tensor) for tensor, _ in tensors)

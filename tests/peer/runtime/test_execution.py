@@ -16,7 +16,7 @@ from peer.runtime.forms import FASTEST
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.processor import instruction_set
 from planner.importers.architecture import Architecture, RopeScaling
-from planner.importers.decoder_units import rotary_frequencies
+from planner.importers.rotary import rotary_tables_of
 from planner.model.lowering import make_shard, rotary_tables
 from planner.model.manifest import Manifest
 from planner.model.store import Store
@@ -40,7 +40,7 @@ def reference_logits(source: Any, tokens: list[int]) -> Doubles:
     half = a.head_size // 2
     cos, sin = (
         table.astype(np.float64)[:, None, :half]
-        for table in rotary_tables(rotary_frequencies(a), len(tokens))
+        for table in rotary_tables(rotary_tables_of(a)[0], len(tokens))
     )
 
     def rotate(x: Doubles) -> Doubles:
@@ -109,6 +109,8 @@ def shard_logits(
         {"rope_scaling": RopeScaling("linear", 4.0)},
         {"rope_factors": tuple(float(1 + n) for n in range(8))},
         {"kv_heads": 4, "rope_base": 1e6},
+        {"rope_dims": 8},
+        {"head_size": 20, "rope_dims": 6},
         {"head_size": 10, "rope_dims": 10, "qkv_bias": True},
         {"head_size": 24, "rope_dims": 24, "qk_norm": True},
         {"head_size": 100, "rope_dims": 100},
@@ -144,7 +146,7 @@ def test_llama3_scaling_keeps_high_and_stretches_low_frequencies(made_up: Callab
     source, _, _ = made_up("f32", rope_scaling=LLAMA3)
     plain, _, _ = made_up("f32")
     scaled, kept = (
-        np.arcsin(rotary_tables(rotary_frequencies(each.architecture), 2)[1][1].astype(np.float64))
+        np.arcsin(rotary_tables(rotary_tables_of(each.architecture)[0], 2)[1][1].astype(np.float64))
         for each in (source, plain)
     )
     ratio = kept / scaled

@@ -12,8 +12,9 @@ import pytest
 
 from planner.errors import CorruptStore
 from planner.importers.architecture import Architecture, RopeScaling
-from planner.importers.decoder_units import build_model, rotary_frequencies
+from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
+from planner.importers.rotary import rotary_frequencies
 from planner.model.lowering import make_shard, rotary_tables
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.onnx_graph import IR_VERSION, OPSET

@@ -184,7 +184,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ModelError], str]] = {
     "unknown architecture": (
         {"family": "gemma"},
         UnknownArchitecture,
-        r"architecture 'gemma' is not supported; known are llama, qwen2, qwen3",
+        r"architecture 'gemma' is not supported; the nearest that is: .*; `shoal models --families` lists all",
     ),
     "missing embedding": ({"without": ("token_embd.weight",)}, MissingTensor, r"token_embd\.weight"),
     "missing matrix": (

@@ -243,10 +243,10 @@ def index(weight_map: object) -> Callable[[Path], None]:
 
 REFUSED: dict[str, tuple[dict[str, Any], Callable[[Path], None] | None, type[ModelError], str]] = {
     "family": (
-        {"config": {"model_type": "phi3"}},
+        {"config": {"model_type": "qwen9_vl"}},
         None,
         UnknownArchitecture,
-        "'phi3' is not supported; known are llama, mistral, qwen2, qwen3",
+        "model_type 'qwen9_vl' is not supported; the nearest that is: qwen.*; `shoal models --families` lists",
     ),
     "quantized": (
         {"config": {"quantization_config": {"bits": 4}}},

@@ -1,0 +1,147 @@
+"""What each unit of a decoder computes, as graphs, from the features of its architecture alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.importers.architecture import Architecture, BlockKind
+from planner.importers.rotary import turning
+from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
+
+
+def embed_graph(a: Architecture) -> bytes:
+    """Rows of tokens."""
+    graph = UnitGraph()
+    rows = graph.embedding("embed", a.vocab, a.hidden)
+    return graph.finish(_scaled(graph, rows, a.embedding_scale))
+
+
+def attn_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
+    """Attention of a block. `positions`: rows of the table of positions are added first."""
+    graph = UnitGraph()
+    rows = _with_positions(graph, a) if positions else INPUT
+    normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
+    return graph.finish(graph.one("Add", rows, _after(graph, a, _attention(graph, a, kind, normed), "after")))
+
+
+def ffn_graph(a: Architecture) -> bytes:
+    """Feed-forward of a block."""
+    graph = UnitGraph()
+    normed = _norm(graph, a, INPUT, "norm") if a.norm_before else INPUT
+    return graph.finish(graph.one("Add", INPUT, _after(graph, a, _feed_forward(graph, a, normed), "after")))
+
+
+def block_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
+    """A block whose halves take the same rows."""
+    graph = UnitGraph()
+    rows = _with_positions(graph, a) if positions else INPUT
+    normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
+    other = _norm(graph, a, rows, "ffn_norm") if a.norm_before and not a.one_norm else normed
+    attended = _after(graph, a, _attention(graph, a, kind, normed), "after")
+    inner = _after(graph, a, _feed_forward(graph, a, other), "ffn_after")
+    return graph.finish(graph.one("Add", rows, graph.one("Add", attended, inner)))
+
+
+def head_graph(a: Architecture) -> bytes:
+    """Logits of rows."""
+    graph = UnitGraph()
+    normed = _norm(graph, a, INPUT, "norm")
+    logits = graph.linear(normed, "embed" if a.tied_embedding else "head", a.vocab, a.hidden)
+    logits = _scaled(graph, logits, a.logit_scale)
+    if a.logit_softcap is not None:
+        cap = graph.constant(np.array(a.logit_softcap, np.float32))
+        logits = graph.one("Mul", graph.one("Tanh", graph.one("Div", logits, cap)), cap)
+    return graph.finish(logits)
+
+
+def _norm(graph: UnitGraph, a: Architecture, rows: str, weight: str) -> str:
+    if a.norm == "rms":
+        return graph.norm(rows, weight, a.norm_epsilon)
+    return graph.layer_norm(rows, weight, a.norm_epsilon, f"{weight}.bias" if a.norm_bias else "")
+
+
+def _scaled(graph: UnitGraph, rows: str, factor: float) -> str:
+    return rows if factor == 1 else graph.one("Mul", rows, graph.constant(np.array(factor, np.float32)))
+
+
+def _after(graph: UnitGraph, a: Architecture, made: str, weight: str) -> str:
+    """What is added to the rows."""
+    normed = _norm(graph, a, made, weight) if a.norm_after else made
+    return _scaled(graph, normed, a.residual_scale)
+
+
+def _with_positions(graph: UnitGraph, a: Architecture) -> str:
+    places = graph.positions()
+    last = graph.constant(np.array(a.positions - 1, np.int64))
+    return graph.one("Add", INPUT, graph.one("Gather", "positions", graph.one("Min", places, last), axis=0))
+
+
+def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) -> str:
+    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
+    qkv = graph.linear(normed, "qkv", queries + 2 * keys, a.hidden, bias="qkv.bias" if a.qkv_bias else "")
+    operands = _normed_heads(graph, a, qkv) if a.qk_norm else [qkv]
+    more: dict[str, float] = {}
+    scale = a.attention_scale
+    if a.rope_amplitude != 1 and kind.table >= 0:
+        if a.rope_dims == a.head_size:
+            scale = (scale or a.head_size**-0.5) * a.rope_amplitude**2
+        else:
+            operands = _louder(graph, a, operands)
+    if scale is not None:
+        more["scale"] = scale
+    if a.attention_softcap is not None:
+        more["softcap"] = a.attention_softcap
+    attended = graph.attention(
+        *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=kind.table, **more
+    )
+    return graph.linear(attended, "o", a.hidden, queries, bias="o.bias" if a.o_bias else "")
+
+
+def _normed_heads(graph: UnitGraph, a: Architecture, qkv: str) -> list[str]:
+    """q, k, v from packed rows, q and k normalized."""
+    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
+    q, k, v = graph.add("Split", qkv, graph.sizes(queries, keys, keys), outputs=3, axis=-1)
+    if a.head_norm == "row":
+        return [*(graph.norm(part, f"{name}_norm", a.norm_epsilon) for part, name in ((q, "q"), (k, "k"))), v]
+    heads, flat = graph.sizes(0, 0, -1, a.head_size), graph.sizes(0, 0, -1)
+    found = []
+    for part, weight in ((q, "q_norm"), (k, "k_norm")):
+        normed = graph.norm(graph.one("Reshape", part, heads), weight, a.norm_epsilon)
+        found.append(graph.one("Reshape", normed, flat))
+    return [*found, v]
+
+
+def _louder(graph: UnitGraph, a: Architecture, operands: list[str]) -> list[str]:
+    """q and k with the amplitude of the dimensions that rotate, others as they are."""
+    head = np.where(turning(a), a.rope_amplitude, 1.0).astype(np.float32)
+    factors = [np.tile(head, a.heads), np.tile(head, a.kv_heads)]
+    if len(operands) == 1:
+        factors = [np.concatenate([*factors, np.ones(a.kv_heads * a.head_size, np.float32)])]
+    louder = [
+        graph.one("Mul", part, graph.constant(each)) for part, each in zip(operands, factors, strict=False)
+    ]
+    return [*louder, *operands[len(louder) :]]
+
+
+def _feed_forward(graph: UnitGraph, a: Architecture, normed: str) -> str:
+    name = "gate_up" if a.gated else "up"
+    bias = f"{name}.bias" if a.ffn_bias else ""
+    inner = graph.linear(normed, name, (1 + a.gated) * a.ffn, a.hidden, bias=bias)
+    if a.gated:
+        gate, up = graph.add("Split", inner, graph.sizes(a.ffn, a.ffn), outputs=2, axis=-1)
+        inner = graph.one("Mul", _active(graph, a, gate), up)
+    else:
+        inner = _active(graph, a, inner)
+    return graph.linear(inner, "down", a.hidden, a.ffn, bias="down.bias" if a.ffn_bias else "")
+
+
+def _active(graph: UnitGraph, a: Architecture, rows: str) -> str:
+    match a.activation:
+        case "silu":
+            return graph.one("QuickGelu", rows, domain=MICROSOFT, alpha=1.0)
+        case "gelu":
+            return graph.one("Gelu", rows, approximate="none")
+        case "gelu_tanh":
+            return graph.one("Gelu", rows, approximate="tanh")
+        case "relu":
+            return graph.one("Relu", rows)

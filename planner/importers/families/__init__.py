@@ -1,0 +1,1 @@
+"""Families of decoders, one module each, and the table of them."""

@@ -1,0 +1,163 @@
+"""What a family of decoders is to an importer: its names, which numbers it has, and where its tensors lie in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+import numpy as np
+
+from planner.importers.architecture import Activation, Architecture
+from planner.importers.rotary import Order
+
+
+class Said(Protocol):
+    """The numbers of one file: the entries of config.json, or the metadata of a GGUF file without the family's prefix.
+
+    Each raises CorruptModel for a value of another type, and for one that is missing where `otherwise` is None.
+    """
+
+    @property
+    def where(self) -> str:
+        """The file or folder, for messages."""
+
+    def whole(self, key: str, otherwise: int | None = None) -> int:
+        """A whole number of at least 0."""
+
+    def real(self, key: str, otherwise: float | None = None) -> float:
+        """A finite number."""
+
+    def flag(self, key: str, otherwise: bool) -> bool:
+        """A truth value."""
+
+    def word(self, key: str, otherwise: str) -> str:
+        """A text."""
+
+    def reals(self, key: str) -> tuple[float, ...] | None:
+        """A list of finite numbers; of a GGUF file: a tensor of that name. None where there is none."""
+
+    def has_tensor(self, name: str) -> bool:
+        """Whether the weights have a tensor of that name, as the file calls it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Which rows of a larger tensor of a file are one tensor of ours. `height`: how many rows the larger one has."""
+
+    height: Callable[[Architecture], int]
+    order: Callable[[Architecture], Order]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor of ours lies. `name`: as the file calls it, {block} being the block's number. `transposed`: rows
+    and columns are the other way around. `shift`: what is added to each number.
+    """
+
+    name: str
+    part: Part | None = None
+    transposed: bool = False
+    shift: float = 0.0
+
+    def file_name(self, block: str) -> str:
+        """The name in the file."""
+        return self.name.replace("{block}", block)
+
+
+Names = Mapping[str, Place | str]  # by our name without the block's number ("attn.q"); a text: just the name
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A family in one kind of file. `families`: as the file calls it, by which its relatives go, too. `names`: of
+    tensors. `interleaved`: pairs that rotate are neighbours. `ignored`: patterns of tensors that say nothing.
+    """
+
+    families: tuple[str, ...]
+    names: Names
+    features: Callable[[Architecture, Said], Architecture]
+    interleaved: bool = False
+    ignored: tuple[str, ...] = ()
+    keys: Mapping[str, str] = field(default_factory=dict)  # by the usual key, how this family calls it
+
+    def place(self, ours: str) -> tuple[Place, str]:
+        """Where a tensor of ours lies, and its name in the file."""
+        unit, _, rest = ours.partition(".")
+        block, dot, part = rest.partition(".")
+        found = self.names[f"{unit}.{part}" if dot else ours]
+        place = Place(found) if isinstance(found, str) else found
+        return place, place.file_name(block if dot else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One family. `title`: which models, for people. `apart`: what sets it apart from Llama. `activations`: those that
+    its models may have, the usual one first. `partial`: heads may rotate in part. `head_size`: where config.json does
+    not say it and it is not the hidden size for each head.
+    """
+
+    title: str
+    apart: str
+    gguf: Source
+    folder: Source
+    activations: tuple[Activation, ...] = ("silu",)
+    partial: bool = False
+    head_size: int | None = None
+
+
+def within(a: Architecture, window: int) -> Architecture:
+    """No more context than a window that every block has: inside, sliding equals full attention. 0: there is none."""
+    return replace(a, context=min(a.context, window)) if window else a
+
+
+# --- tensors that hold several of ours ---------------------------------------------------------------------
+
+
+def _queries(a: Architecture) -> int:
+    return a.heads * a.head_size
+
+
+def _keys(a: Architecture) -> int:
+    return a.kv_heads * a.head_size
+
+
+def _qkv_height(a: Architecture) -> int:
+    return _queries(a) + 2 * _keys(a)
+
+
+def _run(first: Callable[[Architecture], int], count: Callable[[Architecture], int]) -> Callable[..., Order]:
+    return lambda a: np.arange(first(a), first(a) + count(a), dtype=np.intp)
+
+
+def _group(which: str) -> Callable[[Architecture], Order]:
+    """Rows of one of q, k and v where each key/value head stands behind its query heads."""
+
+    def order(a: Architecture) -> Order:
+        each = a.heads // a.kv_heads
+        rows = np.arange(_qkv_height(a), dtype=np.intp).reshape(a.kv_heads, each + 2, a.head_size)
+        chosen = {"q": rows[:, :each], "k": rows[:, each : each + 1], "v": rows[:, each + 1 :]}[which]
+        return chosen.reshape(-1)
+
+    return order
+
+
+STACKED: Final[Mapping[str, Part]] = {  # all queries, then all keys, then all values
+    "q": Part(_qkv_height, _run(lambda a: 0, _queries)),
+    "k": Part(_qkv_height, _run(_queries, _keys)),
+    "v": Part(_qkv_height, _run(lambda a: _queries(a) + _keys(a), _keys)),
+}
+GROUPED: Final[Mapping[str, Part]] = {part: Part(_qkv_height, _group(part)) for part in "qkv"}
+GATE_UP: Final[Mapping[str, Part]] = {  # the gate first
+    "gate": Part(lambda a: 2 * a.ffn, _run(lambda a: 0, lambda a: a.ffn)),
+    "up": Part(lambda a: 2 * a.ffn, _run(lambda a: a.ffn, lambda a: a.ffn)),
+}
+
+
+def fused(parts: Mapping[str, Part], unit: str, name: str, transposed: bool = False) -> dict[str, Place]:
+    """Places of tensors that lie in one: weights and biases, `name` without ".weight" and ".bias"."""
+    weights = {
+        f"{unit}.{ours}": Place(f"{name}.weight", part, transposed=transposed) for ours, part in parts.items()
+    }
+    biases = {f"{unit}.{ours}_bias": Place(f"{name}.bias", part) for ours, part in parts.items()}
+    return {**weights, **biases}

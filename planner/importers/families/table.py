@@ -1,0 +1,50 @@
+"""The table of families that can be imported, and what a model of any other one is told."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from typing import Final, Literal
+
+from planner.errors import UnknownArchitecture
+from planner.importers.families.family import Family
+from planner.importers.families.llama import LLAMA, QWEN2, QWEN3
+
+FAMILIES: Final[tuple[Family, ...]] = (LLAMA, QWEN2, QWEN3)
+
+Kind = Literal["gguf", "folder"]
+
+
+def family_of(name: object, kind: Kind, where: str) -> Family:
+    """The family that a file calls itself. Raises UnknownArchitecture for one outside the table, naming the nearest."""
+    known: dict[str, Family] = {}
+    for each in FAMILIES:
+        source = each.gguf if kind == "gguf" else each.folder
+        known.update(dict.fromkeys(source.families, each))
+    family = name if isinstance(name, str) else ""
+    if family in known:
+        return known[family]
+    called = "architecture" if kind == "gguf" else "model_type"
+    nearest = "" if not family else f"; the nearest that is: {nearest_to(family[:80], tuple(known))}"
+    raise UnknownArchitecture(
+        f"{where}: {called} {str(name)[:80]!r} is not supported{nearest}; `shoal models --families` lists all"
+    )
+
+
+def nearest_to(family: str, known: tuple[str, ...]) -> str:
+    """Which of the names is most like `family`; the longest common beginning counts first, then what is alike."""
+
+    def likeness(name: str) -> tuple[int, float]:
+        same = 0
+        while same < min(len(name), len(family)) and name[same] == family[same].lower():
+            same += 1
+        return same, SequenceMatcher(None, family.lower(), name).ratio()
+
+    return max(known, key=likeness)
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """For people, of each family: its models, its names in GGUF files and in config.json, what sets it apart."""
+    return [
+        (each.title, ", ".join(each.gguf.families), ", ".join(each.folder.families), each.apart)
+        for each in FAMILIES
+    ]
