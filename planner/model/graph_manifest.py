@@ -47,6 +47,7 @@ ALIGNED: Final = 64
 MAX_TOKENIZER_BYTES: Final = 64 << 20
 MAX_TEXT_TOKENS: Final = 1 << 20  # of one text
 MAX_TOKEN: Final = (1 << 31) - 1
+MAX_DIMENSIONS: Final = 1 << 16  # of an embedding
 TEXT_TYPES: Final = ("int64", "int32", "float32")  # of the inputs that are made of texts
 
 ValueType = Literal[
@@ -134,6 +135,7 @@ class TextInputs:
     """How texts become all inputs of a model, each with axes (texts, tokens). `tokenizer`: a tokenizer.json; `tokens`
     is the input of token ids, `mask` that of 1 for a token and 0 for what fills up a shorter text, `types` one of
     zeros. `longest`: tokens of a text, the marks at its ends included; `pad`: the token id that fills up.
+    `vectors`: the output that is the embedding of each text, (texts, dimensions), where one is.
     """
 
     tokenizer: BlobRef
@@ -142,6 +144,7 @@ class TextInputs:
     types: str | None
     longest: int
     pad: int = 0
+    vectors: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -301,6 +304,7 @@ def _text_document(text: TextInputs) -> dict[str, object]:
         **({} if text.types is None else {"types": text.types}),
         "longest": text.longest,
         "pad": text.pad,
+        **({} if text.vectors is None else {"vectors": text.vectors}),
     }
 
 
@@ -312,6 +316,7 @@ def _text(fields: Fields) -> TextInputs:
         types=fields.text("types", MAX_VALUE_CHARS) if fields.has("types") else None,
         longest=fields.count("longest", MAX_TEXT_TOKENS, least=1),
         pad=fields.count("pad", MAX_TOKEN),
+        vectors=fields.text("vectors", MAX_VALUE_CHARS) if fields.has("vectors") else None,
     )
 
 
@@ -330,6 +335,22 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
             raise CorruptStore(f"manifest.text: {name[:80]!r}: the axes of the tokens, and numbers, expected")
     if values[text.tokens].dtype == "float32":
         raise CorruptStore("manifest.text: whole numbers expected for tokens")
+    if text.vectors is not None and not _is_vectors(manifest, values, text.vectors, shape[0]):
+        raise CorruptStore(
+            f"manifest.text: vectors: an output of float32 and axes (texts, 1 to {MAX_DIMENSIONS}) expected"
+        )
+
+
+def _is_vectors(manifest: GraphManifest, values: Mapping[str, Value], name: str, texts: int | str) -> bool:
+    if name not in manifest.outputs or values[name].dtype != "float32":
+        return False
+    shape = values[name].shape
+    return (
+        len(shape) == 2
+        and shape[0] == texts
+        and isinstance(shape[1], int)
+        and 1 <= shape[1] <= MAX_DIMENSIONS
+    )
 
 
 def _state_document(state: KvState) -> dict[str, object]:

@@ -51,22 +51,25 @@ def tokenizer() -> str:
 
 
 def manifest(width: int | str = "length", **types: str) -> dict[str, Any]:
-    """A model that takes inputs of these types, and says that texts become them."""
+    """A model that takes inputs of these types, and says that texts become them. It makes a number and a vector of each
+    text.
+    """
     blob = {"sha256": "0" * 64, "bytes": 1, "pieces": ["0" * 64]}
     return {
         "format": "shoal-2",
         "name": "encoder",
         "inputs": list(types),
-        "outputs": ["y"],
+        "outputs": ["y", "z"],
         "sizes": {},
         "values": [
             *({"name": name, "dtype": dtype, "shape": ["texts", width], "bytes": []} for name, dtype in types.items()),
             {"name": "y", "dtype": "float32", "shape": ["texts"], "bytes": []},
+            {"name": "z", "dtype": "float32", "shape": ["texts", 4], "bytes": []},
         ],
         "units": [
             {
                 "name": "all", "component": "model", "graph": blob, "weights": [], "tensors": [], "inputs": list(types),
-                "outputs": ["y"], "params": 0, "resident_bytes": 0, "flops": [], "ops": [],
+                "outputs": ["y", "z"], "params": 0, "resident_bytes": 0, "flops": [], "ops": [],
             }
         ],
         "text": {
@@ -111,7 +114,22 @@ def manifests() -> list[dict[str, Any]]:
         changed("pad", to=-1),
         changed("pad", to=1 << 31),
         {**ALL, "text": "words"},
-        {**ALL, "values": [*ALL["values"][:2], {**ALL["values"][2], "shape": ["texts"]}, ALL["values"][3]]},
+        {**ALL, "values": [*ALL["values"][:2], {**ALL["values"][2], "shape": ["texts"]}, *ALL["values"][3:]]},
+        changed("vectors", to="z"),
+        *(changed("vectors", to=name) for name in ("y", "tokens", "x")),
+        *(
+            {
+                **changed("vectors", to="z"),
+                "values": [*ALL["values"][:4], {**ALL["values"][4], **vectors}],
+            }
+            for vectors in (
+                {"dtype": "float16"},
+                {"shape": ["texts", "length"]},
+                {"shape": [3, 4]},
+                {"shape": ["texts", (1 << 16) + 1]},
+                {"shape": ["texts", 4, 1]},
+            )
+        ),
     ]
     rows = []
     for document in cases:

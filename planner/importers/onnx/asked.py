@@ -26,5 +26,5 @@ class SourceGraph:
     @property
     def how(self) -> str:
         """What its import depends on besides files, for the index of imports."""
-        text = ["text"] if self.tokenizer is not None else []
+        text = ["text and vectors"] if self.tokenizer is not None else []
         return ",".join(["onnx", *text, *(f"{name}={size}" for name, size in sorted(self.sizes))])

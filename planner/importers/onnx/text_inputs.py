@@ -1,7 +1,8 @@
 """Whether the inputs of an ONNX file are made of texts, and how: by the tokenizer.json that lies beside it.
 
 Edge: reads that file. A model has text inputs where it takes token ids, under one of the names that exporters give
-them, and nothing else but a mask of them and types of segments.
+them, and nothing else but a mask of them and types of segments. It makes embeddings where an output of the name that
+sentence-transformers gives it is a vector for each text.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,7 @@ LONGEST: Final = 512  # tokens of a text where nothing says it: what encoders of
 _TOKENS: Final = ("input_ids", "tokens")
 _MASKS: Final = ("attention_mask", "mask")
 _TYPES: Final = ("token_type_ids",)
+_VECTORS: Final = ("embedding", "sentence_embedding")
 _PADS: Final = ("[PAD]", "<pad>")
 
 
@@ -62,6 +66,10 @@ def text_inputs(manifest: GraphManifest, tokenizer: Path, longest: int) -> tuple
         check_text(manifest, found)
     except CorruptStore:
         return None
+    for name in _VECTORS:
+        with suppress(CorruptStore):
+            check_text(manifest, wanted := replace(found, vectors=name))
+            return content, wanted
     return content, found
 
 

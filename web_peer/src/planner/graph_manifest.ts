@@ -28,6 +28,7 @@ const ALIGNED = 64;
 const MAX_TOKENIZER_BYTES = 64 << 20;
 const MAX_TEXT_TOKENS = 1 << 20; // of one text
 const MAX_TOKEN = 2 ** 31 - 1;
+const MAX_DIMENSIONS = 1 << 16; // of an embedding
 const TEXT_TYPES: readonly ValueType[] = ['int64', 'int32', 'float32']; // of the inputs that are made of texts
 const SHOWN_CHARS = 80; // of a name in an error
 const ESCAPES: ReadonlyMap<string, string> = new Map([
@@ -118,6 +119,7 @@ export interface TextInputs {
   readonly types: string | null; // one of zeros
   readonly longest: number; // tokens of a text, the marks at its ends included
   readonly pad: number; // the token id that fills up
+  readonly vectors: string | null; // the output that is the embedding of each text, (texts, dimensions)
 }
 
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
@@ -195,6 +197,7 @@ function decodeText(fields: Fields): TextInputs {
     types: fields.has('types') ? fields.text('types', MAX_VALUE_CHARS) : null,
     longest: fields.count('longest', MAX_TEXT_TOKENS, 1),
     pad: fields.count('pad', MAX_TOKEN),
+    vectors: fields.has('vectors') ? fields.text('vectors', MAX_VALUE_CHARS) : null,
   };
 }
 
@@ -204,7 +207,7 @@ export function textInputsOf({ tokens, mask, types }: TextInputs): string[] {
 }
 
 /** Raises CannotServe unless texts become all inputs of the model as its values say. */
-function checkText({ inputs, values }: GraphManifest, text: TextInputs): void {
+function checkText({ inputs, outputs, values }: GraphManifest, text: TextInputs): void {
   if (text.tokenizer.bytes > MAX_TOKENIZER_BYTES) {
     throw new CannotServe(`manifest.text: a tokenizer of at most ${MAX_TOKENIZER_BYTES} bytes expected`);
   }
@@ -229,6 +232,25 @@ function checkText({ inputs, values }: GraphManifest, text: TextInputs): void {
   if (tokens.dtype === 'float32') {
     throw new CannotServe('manifest.text: whole numbers expected for tokens');
   }
+  if (text.vectors === null) return;
+  const vectors = outputs.includes(text.vectors) ? named.get(text.vectors) : undefined;
+  if (vectors === undefined || !isVectors(vectors, tokens.shape[0])) {
+    throw new CannotServe(
+      `manifest.text: vectors: an output of float32 and axes (texts, 1 to ${MAX_DIMENSIONS}) expected`,
+    );
+  }
+}
+
+function isVectors({ dtype, shape }: Value, texts: number | string | undefined): boolean {
+  const dimensions = shape[1];
+  return (
+    dtype === 'float32' &&
+    shape.length === 2 &&
+    shape[0] === texts &&
+    typeof dimensions === 'number' &&
+    dimensions >= 1 &&
+    dimensions <= MAX_DIMENSIONS
+  );
 }
 
 function decodeTerms(fields: Fields, name: string): Term[] {
