@@ -38,11 +38,13 @@ from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Tool, ToolCall, style_of, tool_of
+from peer.member.embedding_models import embeddings
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
+from peer.session.evidence import Floats
 from peer.session.sampling import MAX_SEED, AskedSampling, sampling_for
 from peer.session.steering import Steering
 from peer.stage.seat_waiting import Waits
@@ -251,6 +253,14 @@ class Mesh:
         finally:
             await run.close()
 
+    async def embed(self, texts: str | Sequence[str], model: str | None = None) -> Floats:
+        """A vector of each text, float32 (texts, dimensions), by a model that the mesh offers beside its own.
+
+        `model`: its name; None: the only one that makes embeddings. Batches of texts go over all peers that have room.
+        Raises NoPlan, CannotServe, RunFailed; BadCommand for a text that is longer than the model takes.
+        """
+        return await embeddings(self._member, [texts] if isinstance(texts, str) else texts, model)
+
     async def _pieces(self, messages: Messages, options: Options) -> AsyncGenerator[Delta | Finished]:
         model = self._member.view.chosen
         turns = _turns(messages, options.get("system", ""))
@@ -332,6 +342,10 @@ class BlockingMesh:
     ) -> dict[str, Array]:
         """As Mesh.run."""
         return self._loop.run(self._mesh.run(model, inputs, timeout_s))
+
+    def embed(self, texts: str | Sequence[str], model: str | None = None) -> Floats:
+        """As Mesh.embed."""
+        return self._loop.run(self._mesh.embed(texts, model))
 
     def map(
         self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None

@@ -29,6 +29,7 @@ from peer.errors import CannotServe
 from peer.launch.local_mesh import joined
 from peer.launch.model_import import find_or_import, find_or_import_graph
 from peer.launch.terminal import say
+from peer.member.embedding_models import embeddings
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
@@ -50,6 +51,9 @@ DEPTH: Final = 192  # products of each tower, each matrix again and again: much 
 ROWS: Final = 16
 PICTURE: Final = (1, 3, 640, 640)
 STREAM: Final = 64  # pictures
+ENCODER: Final = "all-minilm-l6-v2"
+TEXTS: Final = 1000
+MOST_WORDS: Final = 60  # of a text
 PLEDGE_BYTES: Final = 3 << 30
 CONTEXT: Final = 256
 PLACED_WITHIN_S: Final = 180.0
@@ -83,6 +87,7 @@ def bench_runs(args: argparse.Namespace) -> dict[str, Any]:
         models = {
             TOWERS: find_or_import_graph(store, str(file)),
             DETECTOR: find_or_import_graph(store, DETECTOR),
+            ENCODER: find_or_import_graph(store, ENCODER),
         }
     return asyncio.run(_bench(args, store, decoder, models))
 
@@ -117,6 +122,32 @@ def towers() -> bytes:
     return encoded
 
 
+def sentences() -> list[str]:
+    """TEXTS texts of 4 to MOST_WORDS short words."""
+    random = np.random.default_rng(17)
+    words = (
+        "why",
+        "is",
+        "the",
+        "sky",
+        "so",
+        "blue",
+        "over",
+        "our",
+        "sea",
+        "and",
+        "does",
+        "it",
+        "turn",
+        "red",
+        "at",
+    )
+    return [
+        " ".join(words[place] for place in random.integers(0, len(words), random.integers(4, MOST_WORDS + 1)))
+        for _ in range(TEXTS)
+    ]
+
+
 async def _bench(
     args: argparse.Namespace, store: Store, decoder: str, models: dict[str, str]
 ) -> dict[str, Any]:
@@ -126,9 +157,11 @@ async def _bench(
     equal = True
     async with AsyncExitStack() as stack:
         runs: dict[tuple[str, str], RunClient] = {}
+        members: dict[str, MeshMember] = {}
         stages: dict[str, int] = {}
         for mesh in MESHES:
             member = await stack.enter_async_context(_founded(args, store, decoder, models, mesh))
+            members[mesh.name] = member
             for name in member.view.state.offers:
                 run = runs[mesh.name, name] = await member.open_run(name)
                 stack.push_async_callback(run.close)
@@ -136,6 +169,8 @@ async def _bench(
         pair = {side: random.standard_normal((ROWS, WIDTH)).astype(np.float32) for side in ("left", "right")}
         (image,) = runs["one", DETECTOR].manifest.inputs
         pictures = [{image: random.random(PICTURE, np.float32)} for _ in range(8)]
+
+        texts = sentences()
 
         def note(name: str, seconds: float) -> None:
             seen.setdefault(name, []).append(seconds)
@@ -164,6 +199,11 @@ async def _bench(
                     last = outputs
                 tell(f"{mesh_name}_stream_s", time.perf_counter() - begun)
                 answers.setdefault("stream", []).append(next(iter(last.values())))
+            for mesh_name in ("one", "2_throughput"):
+                begun = time.perf_counter()
+                vectors = await embeddings(members[mesh_name], texts, ENCODER)
+                tell(f"{mesh_name}_texts_s", time.perf_counter() - begun)
+                answers.setdefault("texts", []).append(vectors)
             equal = equal and all(
                 np.array_equal(array, arrays[0]) for arrays in answers.values() for array in arrays
             )
@@ -172,6 +212,7 @@ async def _bench(
     return {
         "towers_vs_one": round(medians["2_latency_towers_s"] / medians["one_towers_s"], 3),
         "stream_2_vs_one": round(medians["one_stream_s"] / medians["2_throughput_stream_s"], 3),
+        "texts_2_vs_one": round(medians["one_texts_s"] / medians["2_throughput_texts_s"], 3),
         "split_vs_one": round(medians["2_throughput_picture_s"] / medians["one_picture_s"], 3),
         "equal": equal,
         "rounds": args.rounds,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from peer.gateway.embedder import Embedder
+from peer.gateway.embedder import Embedder, LocalEncoder
 from peer.launch.model_import import find_or_import_encoder
 from peer.launch.terminal import say
 from planner.model.store import Store
@@ -19,7 +19,7 @@ async def embedder(store: Store, name: str | None, threads: int) -> AsyncIterato
         yield None
         return
     model_id = await asyncio.to_thread(find_or_import_encoder, store, name)
-    loaded = await asyncio.to_thread(Embedder, store, model_id, threads)
+    loaded = Embedder(await asyncio.to_thread(LocalEncoder, store, model_id, threads))
     try:
         say(
             f"{loaded.name} makes embeddings of {loaded.dimensions} dimensions on this machine, from texts of up to "

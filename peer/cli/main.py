@@ -14,6 +14,7 @@ from pathlib import Path
 from peer.cli.arguments.bench import bench_arguments
 from peer.cli.arguments.combinations import check_combinations, given_options
 from peer.cli.arguments.conversations import talk_arguments, title
+from peer.cli.arguments.embed import embed_arguments
 from peer.cli.arguments.failure_domains import surroundings_arguments
 from peer.cli.arguments.gateway import api_arguments, beside_arguments
 from peer.cli.arguments.graphs import graph_arguments
@@ -216,6 +217,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.run import run_items
 
             return asyncio.run(run_items(args))
+        case "embed":
+            from peer.cli.embed import embed
+
+            return asyncio.run(embed(args))
         case "api":
             from peer.cli.api import api
 
@@ -422,6 +427,11 @@ def parser() -> argparse.ArgumentParser:
     run_arguments(items)
     _way(items)
     _state(items)
+    meant = command("embed", "make vectors of texts by a model that a mesh offers beside its own")
+    _link(meant)
+    embed_arguments(meant)
+    _way(meant)
+    _state(meant)
     talks = command(
         "conversations",
         "conversations that a mesh keeps: list them, keep one in a file, say who comes in",

@@ -1,10 +1,9 @@
-"""Decides what a request for embeddings means, which texts are computed together, what the answer looks like. Pure."""
+"""Decides what a request for embeddings means, and what the answer looks like. Pure."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,9 +14,6 @@ from peer.errors import ApiError
 from peer.gateway.chat_requests import fields_of, whole
 
 MAX_INPUTS: Final = 2048  # of one request, as OpenAI has it
-# Filled-up places included: more at once is no faster on a CPU and takes more memory.
-BATCH_TOKENS: Final = 1024
-BATCH_TEXTS: Final = 32
 MAX_DIMENSIONS: Final = 1 << 16
 
 _KNOWN: Final = frozenset(["model", "input", "encoding_format", "dimensions"])
@@ -88,17 +84,6 @@ def too_long(what: str, model: str, max_tokens: int) -> ApiError:
         param="input",
         code="context_length_exceeded",
     )
-
-
-def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Places of texts that are computed together, each place once: of like length, because all are filled up to one."""
-    found: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
-        batch = found[-1] if found else []
-        if not batch or len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
-            found.append(batch := [])
-        batch.append(place)
-    return found
 
 
 def embedding_answer(model: str, vectors: npt.NDArray[np.float32], tokens: int, in_base64: bool) -> bytes:

@@ -7,8 +7,9 @@ it imports nothing of the mesh.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peer.errors import ApiError
@@ -22,20 +23,21 @@ from peer.model.tokenizer import Text
 from peer.session.ask import room_for
 from planner.model.sampling_defaults import SamplingDefaults
 
+MODEL_ID: Final = re.compile(r"[0-9a-f]{64}")
 MAX_NESTING: Final = 100  # lists and objects inside one another, of a whole request
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The model that this gateway answers with ("": none), how where a request leaves that out, and the names of those
-    that make embeddings, and of those that take no text at all.
+    """The model that this gateway answers with ("": none), how where a request leaves that out, how many tokens of a
+    text those take that make embeddings, by their names and ids, and the names of all that the mesh offers.
     """
 
     name: str
     model: str
     context: int
     defaults: SamplingDefaults
-    embedders: tuple[str, ...] = ()  # name and id
+    embedders: Mapping[str, int] = field(default_factory=dict)
     offers: frozenset[str] = frozenset()
 
     def check(self, name: str) -> None:
@@ -57,13 +59,13 @@ class Served:
         none = (
             ""
             if self.embedders
-            else ": that does a gateway begun with --embedding-model or --api-embedding-model"
+            else ": shoal offer has the mesh run one that does, and --embedding-model of shoal api this machine"
         )
         if self._is_own(name):
             raise _unsuited(f"{name!r} answers in words and makes no embeddings{none}", self)
         if name in self.offers:
             raise _unsuited(
-                f"{name!r} computes outputs of inputs, as shoal run asks it, and makes no embeddings here{none}",
+                f"{name!r} computes outputs of inputs, as shoal run asks it, and makes no embeddings{none}",
                 self,
             )
         raise self.unknown(name)
@@ -81,8 +83,8 @@ class Served:
         """What is served here, in the middle of a sentence."""
         kinds = (
             ("answers in words", (self.name,) if self.name else ()),
-            ("makes embeddings", self.embedders[:1]),
-            ("is run by shoal run", sorted(self.offers)),
+            ("makes embeddings", [name for name in self.embedders if not MODEL_ID.fullmatch(name)]),
+            ("is run by shoal run", sorted(self.offers - self.embedders.keys())),
         )
         parts = [f"{', '.join(map(repr, names))} {does}" for does, names in kinds if names]
         return (
@@ -177,13 +179,14 @@ def _check_not_empty(tokens: Sequence[int], param: str) -> None:
         raise ApiError("the prompt is empty: there is nothing to go on from", param=param)
 
 
-def read_embedding(_: Text | None, raw: bytes, served: Served, most_tokens: int) -> EmbeddingRequest:
-    """POST /v1/embeddings, to be answered by a model that reads `most_tokens` at once. Raises ApiError."""
+def read_embedding(_: Text | None, raw: bytes, served: Served) -> EmbeddingRequest:
+    """POST /v1/embeddings. Raises ApiError."""
     asked = embedding_request(body_of(raw))
     served.check_embedding(asked.model)
+    most_tokens = served.embedders[asked.model]
     for place, one in enumerate(asked.inputs):
         if not isinstance(one, str) and len(one) > most_tokens:
-            raise too_long(f"input {place}: {len(one)} tokens", served.embedders[0], most_tokens)
+            raise too_long(f"input {place}: {len(one)} tokens", asked.model, most_tokens)
     return asked
 
 

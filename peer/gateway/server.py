@@ -40,6 +40,7 @@ from peer.gateway.client_pace import Bounds, ClientPace, TooOften
 from peer.gateway.embedder import Embedder
 from peer.gateway.grammar_jobs import Form, GrammarJobs
 from peer.gateway.incoming_bodies import IncomingBodies
+from peer.gateway.mesh_encoder import MeshEmbedders
 from peer.gateway.request_queue import RETRY_AFTER_S, Line, full, too_many
 from peer.gateway.request_reading import (
     Served,
@@ -54,12 +55,14 @@ from peer.member.mesh_member import MeshMember
 from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
+from peer.origin.text_vectors import dimensions_of
 from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
 from peer.state.generated.commands import ModelChosen
 from planner.errors import JobError, JobTooLarge, JobTooLong
 from planner.jobs.jobs import Jobs
+from planner.model.graph_manifest import GraphManifest
 from planner.model.sampling_defaults import OPENAI, SamplingDefaults
 from signaling.http_connections import ConnectionRoom, HttpConnections, is_shortage, listening
 
@@ -162,6 +165,7 @@ class Gateway:
         self._mesh = mesh
         self._options = options
         self._embedder = embedder
+        self._mesh_embedders = MeshEmbedders(mesh)
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
         self._line = Line(self._sessions, options.max_waiting)
@@ -187,6 +191,7 @@ class Gateway:
     async def close(self) -> None:
         """Stops listening to the state of the mesh, and ends the processes of its own."""
         self._unsubscribe()
+        self._mesh_embedders.close()
         if self._known_grammars is not None:
             await self._known_grammars.close()
         if self._known_plain is not None:
@@ -274,15 +279,23 @@ class Gateway:
 
     def _shown_offers(self) -> dict[str, Shape]:
         """The models that the mesh offers beside its own, by name."""
-        offers = self._mesh.view.state.offers
+        offers, embedding = self._mesh.view.state.offers, self._mesh_embedders.models.found
         return {
             name: shapes.offered_model(name, self._created, offer.model)
+            | (_embedding_shape(embedding[name][1]) if name in embedding else {})
             for name, offer in sorted(offers.items())
         }
 
     def _served(self) -> Served:
         loaded = self._embedder
-        embedders = (loaded.name, loaded.model_id) if loaded is not None else ()
+        embedders = {
+            called: manifest.text.longest
+            for name, (model, manifest) in self._mesh_embedders.models.found.items()
+            if manifest.text is not None
+            for called in (name, model)
+        }
+        if loaded is not None:
+            embedders |= dict.fromkeys((loaded.name, loaded.model_id), loaded.max_tokens)
         offers = frozenset(self._mesh.view.state.offers)
         if not self._in_words():
             return Served("", "", 0, self._defaults(), embedders, offers)
@@ -332,6 +345,7 @@ class Gateway:
 
     async def _list_models(self, _: web.Request) -> web.Response:
         own = [self._shown_model()] if self._in_words() else []
+        await self._mesh_embedders.models.look()
         shown = [*own, *self._shown_embedder(), *self._shown_offers().values()]
         return web.json_response(shapes.models(shown))
 
@@ -339,6 +353,7 @@ class Gateway:
         name = request.match_info["model"]
         if self._embeds(name):
             return web.json_response(self._shown_embedder()[0])
+        await self._mesh_embedders.models.look()
         if (offered := self._shown_offers().get(name)) is not None:
             return web.json_response(offered)
         self._served().check(name)
@@ -349,11 +364,16 @@ class Gateway:
         return web.json_response({"ok": serves}, status=200 if serves else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:
-        embedder = self._embedder
-        most = embedder.max_tokens if embedder is not None else 0
-        asked = await self._read(request, read_embedding, self._served(), most)
-        assert embedder is not None  # or no name passes
-        return web.Response(body=await embedder.answer(asked), content_type="application/json")
+        await self._mesh_embedders.models.look()
+        served = self._served()
+        asked = await self._read(request, read_embedding, served)
+        embedder = (
+            self._embedder if self._embeds(asked.model) else await self._mesh_embedders.embedder(asked.model)
+        )
+        if embedder is None:  # withdrawn meanwhile
+            raise served.unknown(asked.model)
+        body = await embedder.answer(asked, self._client(request))
+        return web.Response(body=body, content_type="application/json")
 
     def _embeds(self, name: str) -> bool:
         return self._embedder is not None and name in (self._embedder.name, self._embedder.model_id)
@@ -560,6 +580,12 @@ class _CompletionStream:
 
     def used(self, used: Usage) -> Shape:
         return shapes.completion_used(self.heading, used)
+
+
+def _embedding_shape(manifest: GraphManifest) -> Shape:
+    """What the list of models says of one that makes embeddings, besides."""
+    assert manifest.text is not None  # as it has dimensions
+    return {"context_length": manifest.text.longest, "dimensions": dimensions_of(manifest)}
 
 
 def _usage(event: Done) -> Usage:

@@ -32,6 +32,7 @@ from peer.member.reconnect import Away
 from peer.member.report_checks import checked_report
 from peer.member.status_report import report_of
 from peer.model.fetcher import Fetcher, PieceSource
+from peer.model.text_inputs import TextReader
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation
 from peer.origin.run_client import RunClient, open_run
@@ -151,6 +152,15 @@ class MeshMember:
         if self._fetcher is None:
             raise NoPlan("this peer is not in its mesh yet")
         await self._fetcher.blobs(blobs)
+
+    async def text_reader(self, manifest: GraphManifest) -> TextReader:
+        """What makes inputs of texts for such a model. Raises NoPlan; CannotServe, also for a model that takes none."""
+        if manifest.text is None:
+            raise CannotServe(f"{manifest.name} does not say how texts become its inputs")
+        tokenizer = manifest.text.tokenizer
+        await self.fetch([tokenizer])
+        path = self.model.store.blob_path(tokenizer.sha256)
+        return await asyncio.to_thread(lambda: TextReader(manifest, path.read_bytes()))
 
     def talking(
         self, changed: Callable[[], None] = lambda: None, refused: Callable[[str], None] = lambda _: None

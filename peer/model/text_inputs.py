@@ -14,6 +14,9 @@ from planner.model.graph_manifest import GraphManifest
 
 CHARACTERS_PER_TOKEN: Final = 128  # a text with more of them is refused before it is cut into tokens
 MAX_TEXTS: Final = 4096  # of one item
+# Of texts that are computed together, places that are filled up included: more is no faster on a CPU and takes memory.
+BATCH_TOKENS: Final = 1024
+BATCH_TEXTS: Final = 32
 
 
 class TextReader:
@@ -37,7 +40,24 @@ class TextReader:
         """The inputs, a row for each text. Raises BadCommand for texts that are too long or too many."""
         if not 1 <= len(texts) <= MAX_TEXTS:
             raise BadCommand(f"expected 1 to {MAX_TEXTS} texts, one a line, got {len(texts)}")
-        rows = [self._ids(place, text) for place, text in enumerate(texts, start=1)]
+        return self.filled(self.rows(texts))
+
+    def rows(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text. Raises BadCommand for one that is too long, or of no token."""
+        return [self._row(place, text) for place, text in enumerate(texts, start=1)]
+
+    @property
+    def vocab(self) -> int:
+        """How many tokens the tokenizer knows."""
+        return self._tokenizer.get_vocab_size()
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text, with the marks at its ends."""
+        found: list[int] = self._tokenizer.encode_batch([text])[0].ids  # a batch lets other threads run
+        return found
+
+    def filled(self, rows: Sequence[Sequence[int]]) -> dict[str, Array]:
+        """The inputs of rows of token ids, which the caller has checked: each of 1 to `longest` tokens."""
         axis = self._values[self._text.tokens].shape[1]
         wide = axis if isinstance(axis, int) else max(map(len, rows))
         tokens = np.full((len(rows), wide), self._text.pad, np.int64)
@@ -52,15 +72,26 @@ class TextReader:
             if name is not None
         }
 
-    def _ids(self, place: int, text: str) -> list[int]:
+    def _row(self, place: int, text: str) -> list[int]:
         most = self._text.longest
         if len(text) > CHARACTERS_PER_TOKEN * most:
             raise BadCommand(
                 f"text {place}: {len(text)} characters, and {self._name} takes {most} tokens of a text"
             )
-        ids: list[int] = self._tokenizer.encode(text).ids
+        ids = self.ids(text)
         if len(ids) > most:
             raise BadCommand(f"text {place}: {len(ids)} tokens, and {self._name} takes {most} of a text")
         if not ids:
             raise BadCommand(f"text {place}: {self._name} makes no token of it")
         return ids
+
+
+def batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Places of texts that are computed together, each place once: of like length, because all are filled up to one."""
+    found: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
+        batch = found[-1] if found else []
+        if not batch or len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
+            found.append(batch := [])
+        batch.append(place)
+    return found

@@ -5,10 +5,11 @@ units of an offered model are placed.
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import TensorProto, helper
 
 from peer.coordination.offer_placement import next_version
 from peer.dataflow.value_codec import Array
@@ -94,3 +95,18 @@ async def place(founder: MeshMember, name: str, *stages: RunStage) -> None:
             assert await founder.view.until(
                 lambda state, version=version: state.offers[name].version >= version, WITHIN_S
             )
+
+
+def double_file(folder: Path) -> Path:
+    """`y`: twice `x`, of any number of rows."""
+    two = helper.make_tensor("two", TensorProto.FLOAT, [1], [2.0])
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "two"], ["y"])],
+        "double",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 4])],
+        [two],
+    )
+    file = folder / "double.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
+    return file

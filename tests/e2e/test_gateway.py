@@ -24,7 +24,7 @@ from openai import (
 
 from peer import Mesh as Door
 from peer.api import Options
-from peer.gateway.embedder import Embedder
+from peer.gateway.embedder import Embedder, LocalEncoder
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
 from planner.importers.bert import open_encoder
@@ -62,7 +62,9 @@ class World:
 
 @pytest.fixture
 async def world(start: Start, models: Models, minilm_folder: Path) -> AsyncIterator[World]:
-    embedder = Embedder(models.store, put_encoder(open_encoder(minilm_folder, EMBEDS), models.store), 1)
+    embedder = Embedder(
+        LocalEncoder(models.store, put_encoder(open_encoder(minilm_folder, EMBEDS), models.store), 1)
+    )
     async with AsyncExitStack() as stack:
         meshes = await stack.enter_async_context(start((30,), 2, sessions=SESSIONS))
         await meshes[0].until_serving(WITHIN_S)

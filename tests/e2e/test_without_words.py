@@ -8,10 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 from aiohttp import ClientSession
-from onnx import TensorProto, helper
 
 from peer.api import Mesh
 from peer.errors import CannotServe, NoPlan
@@ -25,32 +23,18 @@ from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
 from tests.e2e.command import run, running
+from tests.e2e.graph_model import double_file
 from tests.e2e.real_mesh import options, until
 from tests.patience import WITHIN_S
 
 NONE_ANSWERS = "no model of this mesh answers in words: shoal run asks double"
 
 
-def onnx_file(folder: Path) -> Path:
-    """`y`: twice `x`, of any number of rows."""
-    two = helper.make_tensor("two", TensorProto.FLOAT, [1], [2.0])
-    graph = helper.make_graph(
-        [helper.make_node("Mul", ["x", "two"], ["y"])],
-        "double",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", 4])],
-        [two],
-    )
-    file = folder / "double.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), file)
-    return file
-
-
 async def test_it_is_founded_by_a_command_and_a_process_joins_runs_and_shows_it(tmp_path: Path) -> None:
     kept = ("--state", tmp_path / "state", "--store", tmp_path / "store")
     serve = (
         "serve",
-        onnx_file(tmp_path),
+        double_file(tmp_path),
         "--keep",
         *kept,
         "--memory",

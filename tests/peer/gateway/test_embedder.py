@@ -16,15 +16,13 @@ from tokenizers import Tokenizer
 
 from peer.errors import ApiError
 from peer.gateway import embedder as module
-from peer.gateway.embedder import Embedder
+from peer.gateway.embedder import Embedder, LocalEncoder
 from peer.gateway.embedding_requests import (
-    BATCH_TEXTS,
-    BATCH_TOKENS,
     MAX_INPUTS,
     EmbeddingRequest,
-    batches,
     embedding_request,
 )
+from peer.model.text_inputs import BATCH_TEXTS, BATCH_TOKENS, batches
 from planner.errors import CorruptStore
 from planner.importers.bert import open_encoder
 from planner.model.encoder import decode_encoder
@@ -113,7 +111,7 @@ def test_texts_of_like_length_are_computed_together(lengths: list[int], sizes: l
 def tiny(tmp_path: Path) -> Iterator[tuple[Embedder, Path]]:
     folder = TinyBert().write(tmp_path / "tiny")
     store = Store(tmp_path / "store")
-    loaded = Embedder(store, put_encoder(open_encoder(folder), store), 1)
+    loaded = Embedder(LocalEncoder(store, put_encoder(open_encoder(folder), store), 1))
     yield loaded, folder
     loaded.close()
 
@@ -149,7 +147,7 @@ async def test_a_text_that_spells_a_mark_has_its_words(tmp_path: Path) -> None:
     tokenizer.add_special_tokens(["[SEP]"])
     tokenizer.save(str(folder / "tokenizer.json"))
     store = Store(tmp_path / "store")
-    loaded = Embedder(store, put_encoder(open_encoder(folder), store), 1)
+    loaded = Embedder(LocalEncoder(store, put_encoder(open_encoder(folder), store), 1))
     answer = await made(loaded, "a [SEP]")
     loaded.close()
     assert answer["usage"]["prompt_tokens"] == 6  # [CLS], a, three unknown words, [SEP]
@@ -210,7 +208,7 @@ def test_weights_that_changed_on_the_disk_are_not_loaded(tiny: tuple[Embedder, P
     content[100] ^= 1
     path.write_bytes(content)
     with pytest.raises(CorruptStore, match="hash"):
-        Embedder(store, tiny[0].model_id, 1)
+        Embedder(LocalEncoder(store, tiny[0].model_id, 1))
 
 
 # --- the real model
@@ -218,7 +216,7 @@ def test_weights_that_changed_on_the_disk_are_not_loaded(tiny: tuple[Embedder, P
 
 async def test_the_real_model_computes_what_it_should(minilm_folder: Path, tmp_path: Path) -> None:
     store = Store(tmp_path)
-    loaded = Embedder(store, put_encoder(open_encoder(minilm_folder, "minilm"), store), 1)
+    loaded = Embedder(LocalEncoder(store, put_encoder(open_encoder(minilm_folder, "minilm"), store), 1))
     try:
         found = vectors(await made(loaded, list(SENTENCES)))
         rows = loaded._tokens(SENTENCES, 0, len(SENTENCES))

@@ -33,7 +33,7 @@ from planner.jobs.jobs import Budget
 from planner.model.sampling_defaults import USUAL
 
 CONTEXT = 512
-SERVED = Served("m", "0" * 64, CONTEXT, USUAL, ("embeds", "e" * 64), frozenset(("ocr", "det")))
+SERVED = Served("m", "0" * 64, CONTEXT, USUAL, {"embeds": 8, "e" * 64: 8}, frozenset(("ocr", "det")))
 TEMPLATE = "{% for m in messages %}<tool_call>{{ m.role }}: {{ m.content }}{{ tools }}{% endfor %}"
 LOOPS = "{% for a in range(900) %}{% for b in range(900) %}{% endfor %}{% endfor %}{{ messages[0].content }}"
 ASK: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
@@ -149,7 +149,7 @@ def test_what_a_model_is_and_what_else_is_served(
     reading: Callable[[], object] = {
         "chat": lambda: read_chat(text, body.encode(), SERVED),
         "completion": lambda: read_completion(text, body.encode(), SERVED),
-        "embedding": lambda: read_embedding(text, body.encode(), SERVED, 8),
+        "embedding": lambda: read_embedding(text, body.encode(), SERVED),
     }[read]
     with pytest.raises(ApiError) as refusal:
         reading()
@@ -163,9 +163,10 @@ def test_without_an_embedding_model_it_is_said_how_there_is_one(text: Text) -> N
     alone = Served("m", "0" * 64, CONTEXT, USUAL)
     body = json.dumps({"model": "m", "input": [1] * 100_000}).encode()
     with pytest.raises(
-        ApiError, match="begun with --embedding-model or --api-embedding-model; served are: 'm'"
+        ApiError,
+        match="shoal offer has the mesh run one that does, and --embedding-model of shoal api this machine; ",
     ):
-        read_embedding(text, body, alone, 0)
+        read_embedding(text, body, alone)
 
 
 def test_nesting_has_a_bound() -> None:

@@ -1,0 +1,55 @@
+"""Embeddings of texts by a model that the mesh offers: batches of like length, several under way at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+import numpy as np
+
+from peer.errors import CannotServe, RunFailed
+from peer.model.text_inputs import TextReader, batches
+from peer.origin.run_client import RunClient
+from peer.session.evidence import Floats
+from planner.model.graph_manifest import GraphManifest
+
+
+def dimensions_of(manifest: GraphManifest) -> int:
+    """Of the embeddings that a model makes of texts; 0 where it makes none."""
+    if manifest.text is None or manifest.text.vectors is None:
+        return 0
+    width = manifest.value(manifest.text.vectors).shape[1]
+    assert isinstance(width, int)  # as its decoder checks
+    return width
+
+
+def _untold(_: int) -> None:
+    pass
+
+
+async def text_vectors(
+    run: RunClient,
+    reader: TextReader,
+    rows: Sequence[Sequence[int]],
+    done: Callable[[int], None] = _untold,
+) -> Floats:
+    """The embedding of each row of token ids, (rows, dimensions); `done` hears how many more are there.
+
+    Raises CannotServe for a model that makes none; RunFailed, also for what is no number; NoPlan.
+    """
+    text, width = run.manifest.text, dimensions_of(run.manifest)
+    if text is None or text.vectors is None:
+        raise CannotServe(f"{run.manifest.name} makes no embeddings of texts")
+    groups = batches([len(row) for row in rows])[::-1]  # the longest first, so that all peers end alike
+    vectors = np.empty((len(rows), width), np.float32)
+    items = (reader.filled([rows[place] for place in group]) for group in groups)
+    async with aclosing(run.map(items)) as outputs:
+        at = 0
+        async for found in outputs:
+            group, made = groups[at], found[text.vectors]
+            if made.shape != (len(group), width) or not np.isfinite(made).all():
+                raise RunFailed(f"{run.manifest.name} made no vector of {width} finite numbers of each text")
+            vectors[group] = made
+            done(len(group))
+            at += 1
+    return vectors
