@@ -20,7 +20,8 @@ from tokenizers import Tokenizer
 from peer.errors import ApiError, CannotServe
 from peer.gateway.embedding_requests import EmbeddingRequest, embedding_answer, too_long
 from peer.gateway.request_queue import RETRY_AFTER_S, too_many
-from peer.model.text_inputs import BATCH_TEXTS, CHARACTERS_PER_TOKEN, batches
+from peer.model.text_inputs import CHARACTERS_PER_TOKEN
+from peer.origin.text_vectors import BATCH_TEXTS, batches
 from peer.runtime.execution import session_options
 from peer.session.evidence import Floats
 from planner.model.encoder import EncoderManifest, decode_encoder

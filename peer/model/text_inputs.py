@@ -14,9 +14,6 @@ from planner.model.graph_manifest import GraphManifest
 
 CHARACTERS_PER_TOKEN: Final = 128  # a text with more of them is refused before it is cut into tokens
 MAX_TEXTS: Final = 4096  # of one item
-# Of texts that are computed together, places that are filled up included: more is no faster on a CPU and takes memory.
-BATCH_TOKENS: Final = 1024
-BATCH_TEXTS: Final = 32
 
 
 class TextReader:
@@ -84,14 +81,3 @@ class TextReader:
         if not ids:
             raise BadCommand(f"text {place}: {self._name} makes no token of it")
         return ids
-
-
-def batches(lengths: Sequence[int]) -> list[list[int]]:
-    """Places of texts that are computed together, each place once: of like length, because all are filled up to one."""
-    found: list[list[int]] = []
-    for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
-        batch = found[-1] if found else []
-        if not batch or len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
-            found.append(batch := [])
-        batch.append(place)
-    return found

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
+from typing import Final
 
 import numpy as np
 
 from peer.errors import CannotServe, RunFailed
-from peer.model.text_inputs import TextReader, batches
+from peer.model.text_inputs import TextReader
 from peer.origin.run_client import RunClient
 from peer.session.evidence import Floats
 from planner.model.graph_manifest import GraphManifest
+
+# Of texts that are computed together, places that are filled up included: more is no faster on a CPU and takes memory.
+BATCH_TOKENS: Final = 1024
+BATCH_TEXTS: Final = 32
+
+
+def batches(lengths: Sequence[int]) -> list[list[int]]:
+    """Places of texts that are computed together, each place once: of like length, because all are filled up to one."""
+    found: list[list[int]] = []
+    for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
+        batch = found[-1] if found else []
+        if not batch or len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
+            found.append(batch := [])
+        batch.append(place)
+    return found
 
 
 def dimensions_of(manifest: GraphManifest) -> int:

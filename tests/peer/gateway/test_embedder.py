@@ -22,7 +22,7 @@ from peer.gateway.embedding_requests import (
     EmbeddingRequest,
     embedding_request,
 )
-from peer.model.text_inputs import BATCH_TEXTS, BATCH_TOKENS, batches
+from peer.origin.text_vectors import BATCH_TEXTS, BATCH_TOKENS, batches
 from planner.errors import CorruptStore
 from planner.importers.bert import open_encoder
 from planner.model.encoder import decode_encoder
