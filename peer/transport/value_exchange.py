@@ -26,6 +26,8 @@ from peer.wire.json_codec import Body
 from planner.model.graph_manifest import Value
 
 MAX_OPEN: Final = 64  # values of one peer that have begun to come; an honest one sends one after the other
+LEFT_AT_ONCE: Final = 4  # values in shared memory for one peer: while it reads one, the next is written
+QUICK_BYTES: Final = 256 << 10  # are copied before a thread would have woken up to do it
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +51,14 @@ class _Coming:
     shape: tuple[int, ...]
     total: int
     data: bytearray
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """A value on its way out, and its bytes."""
+
+    effect: SendValue
+    data: bytes | memoryview
 
 
 class ValueExchange:
@@ -161,17 +171,23 @@ class ValueExchange:
             return {}
         self._coming_bytes += said.total
         try:
-            data = await asyncio.to_thread(self._inbox.take, peer, said.file, said.total)
+            if said.total <= QUICK_BYTES:
+                data = self._inbox.take(peer, said.file, said.total)
+            else:
+                data = await asyncio.to_thread(self._inbox.take, peer, said.file, said.total)
         finally:
             self._coming_bytes -= said.total
         if self._taker.wanted(*key) is not None:
             self._taker.came(*key, from_bytes(data, said.shape, value))
         return {}
 
-    async def _leave(self, peer: str, effect: SendValue, data: bytes | memoryview) -> bool:
+    async def _leave(self, peer: str, folder: Path, parcel: _Parcel) -> bool:
         """Whether the peer took the value from shared memory. Raises ConnectionLost, or TimeoutError."""
-        folder = await self._outbox(peer) if len(data) >= shared_memory.LEAST_BYTES else None
-        file = await asyncio.to_thread(shared_memory.leave, folder, data) if folder is not None else None
+        effect, data = parcel.effect, parcel.data
+        if len(data) <= QUICK_BYTES:
+            file = shared_memory.leave(folder, data)
+        else:
+            file = await asyncio.to_thread(shared_memory.leave, folder, data)
         if file is None:
             return False
         shape = tuple(effect.array.shape)
@@ -228,11 +244,7 @@ class ValueExchange:
         waiting = self._waiting[peer]
         try:
             await self._links.dialer.dial(peer)
-            while waiting:
-                effect, value = waiting.popleft()
-                data = await asyncio.to_thread(to_bytes, effect.array, value)
-                if not await self._leave(peer, effect, data):
-                    await self._parts(peer, effect, data)
+            await self._all(peer, waiting)
         except (PeerError, TimeoutError) as error:
             log.info("values for %s are not sent: %s", peer[:8], error)
             waiting.clear()
@@ -241,7 +253,33 @@ class ValueExchange:
                 del self._pumps[peer]
                 self._waiting.pop(peer, None)
 
-    async def _parts(self, peer: str, effect: SendValue, data: bytes | memoryview) -> None:
+    async def _all(self, peer: str, waiting: deque[tuple[SendValue, Value]]) -> None:
+        """Sends what waits and comes meanwhile. Raises PeerError, or TimeoutError."""
+        leaving: dict[asyncio.Task[bool], _Parcel] = {}
+        try:
+            while waiting or leaving:
+                while waiting and len(leaving) < LEFT_AT_ONCE:
+                    parcel = await _parcel(*waiting.popleft())
+                    large = len(parcel.data) >= shared_memory.LEAST_BYTES
+                    folder = await self._outbox(peer) if large else None
+                    if folder is None:
+                        await self._parts(peer, parcel)
+                    else:
+                        leaving[asyncio.ensure_future(self._leave(peer, folder, parcel))] = parcel
+                done, _ = (
+                    await asyncio.wait(leaving, return_when=asyncio.FIRST_COMPLETED) if leaving else ((), ())
+                )
+                for task in done:
+                    parcel = leaving.pop(task)
+                    if not task.result():
+                        await self._parts(peer, parcel)
+        finally:
+            for task in leaving:
+                task.cancel()
+            await asyncio.gather(*leaving, return_exceptions=True)
+
+    async def _parts(self, peer: str, parcel: _Parcel) -> None:
+        effect, data = parcel.effect, parcel.data
         shape, total = effect.array.shape, len(data)
         for offset in range(0, max(total, 1), MAX_RANGE_BYTES):
             connection = self._links.dialer.connection(peer)
@@ -254,6 +292,13 @@ class ValueExchange:
             )
             self.sent_bytes += len(body)
             await connection.drained()
+
+
+async def _parcel(effect: SendValue, value: Value) -> _Parcel:
+    """The bytes of an array as it lies are those of the value; else they are copied, in a thread."""
+    if value.dtype != "string" and effect.array.flags.c_contiguous:
+        return _Parcel(effect, to_bytes(effect.array, value))
+    return _Parcel(effect, await asyncio.to_thread(to_bytes, effect.array, value))
 
 
 def _no_room(total: int) -> str:

@@ -14,11 +14,12 @@ from peer.dataflow.value_codec import Array
 from peer.errors import BadCommand, ConnectFailed, MeshError, PeerError, WrongTensor
 from peer.limits import MAX_RANGE_BYTES
 from peer.transport.shared_memory import LEAST_BYTES, Inbox
-from peer.transport.value_exchange import MAX_OPEN, ValueExchange
+from peer.transport.value_exchange import LEFT_AT_ONCE, MAX_OPEN, ValueExchange
 from peer.wire.frame_codec import decode, encode
 from peer.wire.generated.frames import Frame, RunValue
 from peer.wire.json_codec import Body
 from planner.model.graph_manifest import Value
+from tests.patience import WITHIN_S
 
 RUN = b"r" * 16
 WANTED = Value("v", "float32", ("rows", 4), ())
@@ -262,6 +263,56 @@ async def test_what_there_is_no_room_for_is_told_and_removed(tmp_path: Path) -> 
     sender, receiver, _, taker = near(tmp_path)
     await send(sender, np.zeros((MOST_BYTES // 16 + 1, 4), "f4"))
     assert (taker.found, taker.without) == ([], [0])
+    assert files(tmp_path) == ["ends"]
+    await sender.close()
+    await receiver.close()
+
+
+async def test_values_are_written_while_others_are_read(tmp_path: Path) -> None:
+    sender, receiver, links, taker = near(tmp_path)
+    gate, asking = asyncio.Event(), asyncio.Event()
+    ask, begun = links.ask, [0]
+
+    async def slow(peer: str, kind: Any, said: Any) -> Body:
+        begun[0] += kind.method == "run_left"
+        if begun[0] == LEFT_AT_ONCE:
+            asking.set()
+        if kind.method == "run_left":
+            await gate.wait()
+        return await ask(peer, kind, said)
+
+    links.ask = slow  # type: ignore[method-assign]
+    sending = asyncio.ensure_future(send(sender, *(LARGE + item for item in range(LEFT_AT_ONCE + 2))))
+    await asyncio.wait_for(asking.wait(), WITHIN_S)
+    assert len(files(tmp_path)) == 1 + LEFT_AT_ONCE, "a file each, beside who leaves them there"
+    gate.set()
+    await sending
+    assert sorted(item for _, item, _, _ in taker.found) == list(range(LEFT_AT_ONCE + 2))
+    for _, item, _, found in taker.found:
+        np.testing.assert_array_equal(found, LARGE + item)
+    assert files(tmp_path) == ["ends"]
+    await sender.close()
+    await receiver.close()
+
+
+async def test_what_is_on_its_way_is_let_go_when_its_taker_is_gone(tmp_path: Path) -> None:
+    sender, receiver, links, taker = near(tmp_path)
+    asking, never = asyncio.Event(), asyncio.Event()
+    ask = links.ask
+
+    async def unanswered(peer: str, kind: Any, said: Any) -> Body:
+        if kind.method == "run_left":
+            asking.set()
+            await never.wait()
+        return await ask(peer, kind, said)
+
+    links.ask = unanswered  # type: ignore[method-assign]
+    sending = asyncio.ensure_future(send(sender, LARGE, LARGE + 1))
+    await asyncio.wait_for(asking.wait(), WITHIN_S)
+    sender.gone("there")
+    await asyncio.gather(sending, return_exceptions=True)
+    await asyncio.sleep(0)
+    assert taker.found == []
     assert files(tmp_path) == ["ends"]
     await sender.close()
     await receiver.close()
