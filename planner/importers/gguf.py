@@ -257,6 +257,14 @@ class GgufNumbers:
         stored = self._file.tensors.get(key)
         return None if stored is None else tuple(GgufTensor(stored).float32().reshape(-1).tolist())
 
+    def words(self, key: str) -> tuple[str, ...] | None:
+        """Returns a list of texts."""
+        value = self._file.texts(self._key(key))
+        return None if value is None else tuple(value)
+
+    def rope(self) -> None:
+        """Nothing: the metadata has it among its other keys."""
+
     def has_tensor(self, name: str) -> bool:
         """Whether there is a tensor of that name."""
         return name in self._file.tensors

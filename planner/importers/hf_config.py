@@ -62,7 +62,7 @@ def architecture_from_config(
     tied = config.get("tie_word_embeddings")
     if not isinstance(tied, bool):
         tied = family.folder.place("head.weight")[1] not in tensors
-    base, scaling, part = _rope(config, said, where)
+    base, scaling, part = _rope(said, family, where)
     if part != 1 and not family.partial:
         raise UnknownArchitecture(f"{where}: heads that rotate in part are not supported")
     architecture = Architecture(
@@ -72,9 +72,9 @@ def architecture_from_config(
         heads=heads,
         kv_heads=said.whole("num_key_value_heads", heads),
         head_size=head_size,
-        ffn=said.whole("intermediate_size"),
+        ffn=said.whole("intermediate_size", family.ffn and family.ffn * hidden),
         vocab=said.whole("vocab_size"),
-        context=said.whole("max_position_embeddings"),
+        context=said.whole("max_position_embeddings", family.context),
         norm_epsilon=said.real("rms_norm_eps", 1e-6),
         rope_base=base,
         rope_dims=int(head_size * part),
@@ -176,21 +176,20 @@ def _chat_template(folder: Path, settings: Json) -> str | None:
     return chosen_by_tools(default, named.get("tool_use"))
 
 
-def _rope(config: Json, said: Numbers, where: str) -> tuple[float, RopeScaling | None, float]:
+def _rope(said: Numbers, family: Family, where: str) -> tuple[float, RopeScaling | None, float]:
     """Base, scaling and which part of a head rotates. Both spellings: rope_theta with rope_scaling, and the newer
     rope_parameters that holds everything.
     """
-    newer = config.get("rope_parameters")
-    settings = newer if isinstance(newer, dict) else config.get("rope_scaling")
-    settings = settings if isinstance(settings, dict) else {}
-    numbers = Numbers(settings, where)
+    numbers = said.rope() or Numbers({}, where)
     base = numbers.real("rope_theta", said.real("rope_theta", 10_000.0))
-    part = numbers.real("partial_rotary_factor", said.real("partial_rotary_factor", 1.0))
+    part = numbers.real("partial_rotary_factor", said.real("partial_rotary_factor", family.part))
     if not 0 < part <= 1:
         raise CorruptModel(f"{where}: partial_rotary_factor should be above 0 and at most 1, is {part}")
-    kind = settings.get("rope_type", settings.get("type", "default"))
+    kind = numbers.word("rope_type", numbers.word("type", "default"))
+    if kind in family.scalings:
+        return base, None, part
     match kind:
-        case "default" | None:
+        case "default":
             return base, None, part
         case "linear":
             return base, RopeScaling("linear", numbers.positive("factor")), part
@@ -273,14 +272,22 @@ class Numbers:
             raise self._wrong(key, "a list of finite numbers", value)
         return tuple(map(float, value))
 
-    def within(self, key: str) -> Numbers | None:
-        """Returns the object at `key`, or None where it is missing. Raises CorruptModel."""
+    def words(self, key: str) -> tuple[str, ...] | None:
+        """Returns a list of texts, or None where it is missing. Raises CorruptModel."""
         value = self._value(key)
         if value is None:
             return None
-        if not isinstance(value, dict):
-            raise self._wrong(key, "an object", value)
-        return Numbers(value, self.where)
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self._wrong(key, "a list of texts", value)
+        return tuple(value)
+
+    def rope(self) -> Numbers | None:
+        """Returns what the object says of rotary embedding by itself, in either spelling."""
+        for key in ("rope_parameters", "rope_scaling"):
+            value = self._source.get(key)
+            if isinstance(value, dict):
+                return Numbers(value, self.where)
+        return None
 
     def has_tensor(self, name: str) -> bool:
         """Whether the weights have a tensor of that name."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
 from planner.importers.architecture import Architecture
+from planner.importers.families.family import Source
 from planner.importers.families.placed import Placed
 from planner.importers.families.table import family_of
 from planner.importers.generation_settings import of_folder
@@ -40,8 +41,9 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
     config = read_json(folder, "config.json")
     if config is None:
         raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
-    files = read_files(folder)
     family = family_of(config.get("model_type"), "folder", folder.name)
+    ignored = re.compile("|".join((*_HARMLESS, *family.folder.ignored)))
+    files = _called_in_full(read_files(folder, ignored), family.folder, folder.name)
     architecture = architecture_from_config(config, family, frozenset(files), folder.name)
     check_numbers(architecture, folder.name)
     places = Placed(family.folder, architecture)
@@ -54,8 +56,8 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
     expected = {ours: places.file_shape(ours, shape) for ours, shape in shapes.items()}
     check_tensors(expected, found, places.file_name, folder.name)
     known = {places.file_name(ours) for ours in shapes}
-    ignored = (*_HARMLESS, *family.folder.ignored, re.escape(places.file_name("head.weight")))
-    _refuse_strangers(files, known, re.compile("|".join(ignored)), architecture, folder.name)
+    known.add(places.file_name("head.weight"))  # a tied model may carry a copy
+    _refuse_strangers(files, known, architecture, folder.name)
     tokenizer = tokenizer_from_folder(folder, config, architecture.vocab)
     tensors = {
         ours: replace(
@@ -130,6 +132,20 @@ class FolderTensor:
             return replace(self, shape=shape, row_order=order[first:stop])
         row_bytes = len(self.payload) // self.shape[0]
         return replace(self, shape=shape, payload=self.payload[first * row_bytes : stop * row_bytes])
+
+
+def _called_in_full(files: Mapping[str, FolderTensor], source: Source, where: str) -> dict[str, FolderTensor]:
+    """The tensors as this family calls them: some exports cut a prefix from all names, some have other names."""
+    head = source.place("head.weight")[1]
+    cut = source.prefix and not any(name.startswith(source.prefix) for name in files)
+    prefix = source.prefix if cut else ""
+    found: dict[str, FolderTensor] = {}
+    for name, tensor in files.items():
+        called = source.renamed.get(name, name if name == head else prefix + name)
+        if called in found:
+            raise CorruptModel(f"{where}: tensor {called[:80]} is there twice, under two names")
+        found[called] = tensor
+    return found
 
 
 def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, FolderTensor]:
@@ -239,13 +255,12 @@ def _tensor(path: Path, name: str, entry: object, body: npt.NDArray[np.uint8]) -
 def _refuse_strangers(
     files: Mapping[str, FolderTensor],
     known: set[str],
-    ignored: re.Pattern[str],
     architecture: Architecture,
     where: str,
 ) -> None:
     """A tensor we ignored would mean a model computed wrongly; biases that are all zero do not matter."""
     for name in sorted(files.keys() - known):
-        if ignored.fullmatch(name) or (name.endswith(".bias") and not files[name].float32().any()):
+        if name.endswith(".bias") and not files[name].float32().any():
             continue
         raise UnknownArchitecture(
             f"{where}: tensor {name} has no place in {architecture.family} as known here; "

@@ -1,11 +1,12 @@
 """How a run of units of a decoder becomes ONNX graphs that its provider runs best, with weights left in the blobs.
 
-The graph of a unit says what is computed (planner.model.compose has the rules for all graphs); three operators of the
+The graph of a unit says what is computed (planner.model.compose has the rules for all graphs); four operators of the
 domain "shoal" say it without saying how:
 
     Embedding(tokens) -> rows      weight, rows, columns          first unit alone: rows are read from the blob
     Linear(x, bias?) -> y          weight, rows, columns          x times the stored form of a matrix (rows, columns)
     Attention(q, k?, v?) -> y      heads, kv_heads, head_size, state, rotary, scale?, softcap?
+    Positions(x) -> places         units between the first and the last alone: int64 (batch, tokens)
 
 Lowering is the same for every model and takes nothing but the manifest and its graphs; of equal ones it makes equal
 bytes. A shard has up to three parts that run one after another: the embedding (rows that are looked up; what the first
@@ -242,7 +243,8 @@ def _read(manifest: Manifest, place: int, blobs: Blobs) -> _Part:
                 f"got {opset.domain[:80]!r} {opset.version}",
             )
     imported = {opset.domain for opset in model.opset_import}
-    known = {SHOAL: ("Embedding", "Linear", "Attention")}
+    between = ("Positions",) if unit.kind in ("attn", "ffn") else ()
+    known = {SHOAL: ("Embedding", "Linear", "Attention", *between)}
     embeddings = 0
     for node in model.graph.node:
         if node.domain not in imported or node.op_type not in known.get(node.domain, (node.op_type,)):
@@ -610,6 +612,8 @@ class _Lowering:
                 self._linear(node, place)
             elif node.op_type == "Attention":
                 self._attention(node)
+            elif node.op_type == "Positions":
+                self._positions(node)
             else:
                 self._names[node.output[0]] = self._names["in.0"]
         if self._attended != set(range(len(self._unit.kv))):
@@ -712,6 +716,19 @@ class _Lowering:
             blocks = graph.add("Reshape", [source, shape], graph.new())
             graph.sums[source] = graph.add("ReduceSum", [blocks, graph.shape(-1)], graph.new(), keepdims=0)
         return graph.sums[source]
+
+    def _positions(self, node: NodeProto) -> None:
+        """How many tokens of its conversation stand before each token: those cached after the step, counted back."""
+        graph = self._graph
+        _facts(self._part, node, {})
+        if len(node.input) != 1 or not node.input[0] or len(node.output) != 1:
+            raise wrong_graph(self._unit.name, "Positions: one input and one output expected")
+        tokens = graph.add("Shape", [self._name(node.input[0])], graph.new(), end=2, start=1)
+        first = graph.add("Sub", [graph.shape(1), tokens], graph.new())
+        steps = graph.add("Range", [first, graph.shape(1), graph.shape(1)], graph.new())
+        lasts = graph.add("Cast", ["seqlens"], graph.new(), to=TensorProto.INT64)
+        column = graph.add("Unsqueeze", [lasts, graph.shape(1)], graph.new())
+        graph.add("Add", [column, steps], self._name(node.output[0]))
 
     def _attention(self, node: NodeProto) -> None:
         """Attention over what is cached and the step's own keys and values, which are put there."""

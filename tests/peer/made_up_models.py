@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.importers.architecture import Architecture
+from planner.importers.layout import tensor_shapes
 from planner.model.manifest import Manifest
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import BlockQuantized, TokenizerSource
@@ -57,26 +58,9 @@ class MadeUpModel:
 
     def _values(self, name: str) -> npt.NDArray[np.float32]:
         a = self.architecture
-        queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
-        shapes: dict[str, tuple[int, ...]] = {
-            "weight": (a.vocab, a.hidden),
-            "norm": (a.hidden,),
-            "q": (queries, a.hidden),
-            "k": (keys, a.hidden),
-            "v": (keys, a.hidden),
-            "o": (a.hidden, queries),
-            "q_bias": (queries,),
-            "k_bias": (keys,),
-            "v_bias": (keys,),
-            "q_norm": (a.head_size,),
-            "k_norm": (a.head_size,),
-            "gate": (a.ffn, a.hidden),
-            "up": (a.ffn, a.hidden),
-            "down": (a.hidden, a.ffn),
-        }
         part = name.rpartition(".")[2]
         rng = np.random.default_rng([len(self.tensors), *name.encode()])
-        noise = rng.standard_normal(shapes[part], np.float32)
+        noise = rng.standard_normal(tensor_shapes(a)[name], np.float32)
         return 1 + noise / 10 if "norm" in part else noise / np.float32(np.sqrt(a.hidden))
 
 

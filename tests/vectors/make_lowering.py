@@ -20,6 +20,7 @@ import onnx
 from onnx import helper
 
 from planner.errors import CorruptStore
+from planner.importers.architecture import BlockKind
 from planner.importers.decoder_units import decoder_source
 from planner.importers.unit_graphs import INPUT, UnitGraph
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
@@ -47,6 +48,35 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
     "4bit, bias": ("4bit", {"qkv_bias": True}),
     "f32, normed heads": ("f32", {"qk_norm": True}),
     "f16": ("f16", {}),
+    "f32, positions, layer norms": (
+        "f32",
+        {
+            "positions": 512,
+            "norm": "layer",
+            "norm_bias": True,
+            "gated": False,
+            "activation": "gelu_tanh",
+            "ffn_bias": True,
+            "o_bias": True,
+            "qkv_bias": True,
+            "pattern": (BlockKind(table=-1),),
+        },
+    ),
+    "8bit, side by side, two tables": (
+        "8bit",
+        {
+            "parallel": True,
+            "norm_after": True,
+            "rope_base_1": 100.0,
+            "rope_dims": 8,
+            "rope_amplitude": 1.25,
+            "qk_norm": True,
+            "head_norm": "row",
+            "logit_softcap": 30.0,
+            "embedding_scale": 8.0,
+            "pattern": (BlockKind(8, 1), BlockKind()),
+        },
+    ),
     "f32, normed heads that are filled up": ("f32", {"qk_norm": True, "head_size": 10, "rope_dims": 10}),
 }
 PROVIDERS = ("wasm", "webgpu")
@@ -186,7 +216,9 @@ def make() -> dict[str, Any]:
     for name, (weights, changes) in CASES.items():
         sizes = {"vocab": 20, "ffn": 64, **changes}
         source = decoder_source(MadeUpModel(small_architecture(**sizes), {}), weights)
-        cases.append({"name": name, **_case(source, ((0, 6), (1, 3), (2, 6), (5, 6), (0, 1)))})
+        last = len(source.units)
+        runs = ((0, last), (1, 3), (2, last), (last - 1, last), (0, 1))
+        cases.append({"name": name, **_case(source, runs)})
     cases.append({"name": "odd", **_case(odd(), ((0, 5), (0, 1), (1, 2), (2, 4), (3, 5)))})
     return {"cases": cases, "sliced": _sliced(), "refused": [*_refused()]}
 
@@ -309,6 +341,7 @@ EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose g
     "no rotary": (3, _set("Attention", "rotary", None)),
     "a scale that is not finite": (3, _set("Attention", "scale", float("nan"))),
     "a negative soft cap": (3, _set("Attention", "softcap", -1.0)),
+    "positions with attributes": (3, _renamed("Linear", "shoal", "Positions")),
     "another vocabulary": (0, _set("Embedding", "rows", 49)),
 }
 

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from planner.importers.architecture import Activation, Architecture
+from planner.importers.architecture import Activation, Architecture, BlockKind
 from planner.importers.rotary import Order
 
 
@@ -36,6 +36,12 @@ class Said(Protocol):
 
     def reals(self, key: str) -> tuple[float, ...] | None:
         """A list of finite numbers; of a GGUF file: a tensor of that name. None where there is none."""
+
+    def words(self, key: str) -> tuple[str, ...] | None:
+        """A list of texts; None where there is none."""
+
+    def rope(self) -> Said | None:
+        """What config.json says of rotary embedding by itself; None where it does not, or in a GGUF file."""
 
     def has_tensor(self, name: str) -> bool:
         """Whether the weights have a tensor of that name, as the file calls it."""
@@ -68,10 +74,16 @@ class Place:
 Names = Mapping[str, Place | str]  # by our name without the block's number ("attn.q"); a text: just the name
 
 
+def _no_names(a: Architecture) -> Names:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A family in one kind of file. `families`: as the file calls it, by which its relatives go, too. `names`: of
     tensors. `interleaved`: pairs that rotate are neighbours. `ignored`: patterns of tensors that say nothing.
+    `variant`: names that numbers change. `prefix`: how names of all tensors begin where an export did not cut it.
+    `renamed`: names of other exports, and what they are here.
     """
 
     families: tuple[str, ...]
@@ -80,12 +92,17 @@ class Source:
     interleaved: bool = False
     ignored: tuple[str, ...] = ()
     keys: Mapping[str, str] = field(default_factory=dict)  # by the usual key, how this family calls it
+    variant: Callable[[Architecture], Names] = _no_names
+    prefix: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
-    def place(self, ours: str) -> tuple[Place, str]:
-        """Where a tensor of ours lies, and its name in the file."""
+    def place(self, ours: str, a: Architecture | None = None) -> tuple[Place, str]:
+        """Where a tensor of ours lies, and its name in the file. `a`: where names depend on numbers."""
         unit, _, rest = ours.partition(".")
         block, dot, part = rest.partition(".")
-        found = self.names[f"{unit}.{part}" if dot else ours]
+        key = f"{unit}.{part}" if dot else ours
+        other = None if a is None else self.variant(a).get(key)
+        found = self.names[key] if other is None else other
         place = Place(found) if isinstance(found, str) else found
         return place, place.file_name(block if dot else "")
 
@@ -93,8 +110,9 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class Family:
     """One family. `title`: which models, for people. `apart`: what sets it apart from Llama. `activations`: those that
-    its models may have, the usual one first. `partial`: heads may rotate in part. `head_size`: where config.json does
-    not say it and it is not the hidden size for each head.
+    its models may have, the usual one first. `partial`: heads may rotate in part; `part`: which, where config.json does
+    not say it. `scalings`: names of rope scalings that its features read themselves. `head_size`, `ffn` (in hidden
+    sizes), `context`: where config.json does not say it.
     """
 
     title: str
@@ -103,12 +121,21 @@ class Family:
     folder: Source
     activations: tuple[Activation, ...] = ("silu",)
     partial: bool = False
+    part: float = 1.0
+    scalings: tuple[str, ...] = ()
     head_size: int | None = None
+    ffn: int | None = None
+    context: int | None = None
 
 
 def within(a: Architecture, window: int) -> Architecture:
     """No more context than a window that every block has: inside, sliding equals full attention. 0: there is none."""
     return replace(a, context=min(a.context, window)) if window else a
+
+
+def every_block(a: Architecture, window: int) -> Architecture:
+    """A window that every block has, and that ends before the context does. 0: there is none."""
+    return replace(a, pattern=(BlockKind(window),)) if 0 < window < a.context else a
 
 
 # --- tensors that hold several of ours ---------------------------------------------------------------------

@@ -18,11 +18,11 @@ class Placed:
 
     def place(self, ours: str) -> Place:
         """Where a tensor of ours lies."""
-        return self.source.place(ours)[0]
+        return self.source.place(ours, self.architecture)[0]
 
     def file_name(self, ours: str) -> str:
         """How the file calls a tensor of ours."""
-        return self.source.place(ours)[1]
+        return self.source.place(ours, self.architecture)[1]
 
     def file_shape(self, ours: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that the file's tensor must have for one of ours of `shape`."""

@@ -6,10 +6,31 @@ from difflib import SequenceMatcher
 from typing import Final, Literal
 
 from planner.errors import UnknownArchitecture
+from planner.importers.families.cohere import COHERE, COHERE2
+from planner.importers.families.falcon import FALCON
 from planner.importers.families.family import Family
+from planner.importers.families.gpt2 import GPT2
+from planner.importers.families.gpt_neox import GPT_NEOX
+from planner.importers.families.granite import GRANITE
 from planner.importers.families.llama import LLAMA, QWEN2, QWEN3
+from planner.importers.families.olmo2 import OLMO2
+from planner.importers.families.phi3 import PHI3
+from planner.importers.families.starcoder2 import STARCODER2
 
-FAMILIES: Final[tuple[Family, ...]] = (LLAMA, QWEN2, QWEN3)
+FAMILIES: Final[tuple[Family, ...]] = (
+    LLAMA,
+    QWEN2,
+    QWEN3,
+    PHI3,
+    OLMO2,
+    GRANITE,
+    STARCODER2,
+    GPT_NEOX,
+    GPT2,
+    FALCON,
+    COHERE,
+    COHERE2,
+)
 
 Kind = Literal["gguf", "folder"]
 

@@ -48,7 +48,14 @@ export interface EmbeddingOperator {
   readonly columns: number;
 }
 
-export type AbstractOperator = LinearOperator | AttentionOperator | EmbeddingOperator;
+/** How many tokens of its conversation stand before each token: int64 (batch, tokens). */
+export interface PositionsOperator {
+  readonly kind: 'Positions';
+  readonly inputs: readonly string[];
+  readonly output: string;
+}
+
+export type AbstractOperator = LinearOperator | AttentionOperator | EmbeddingOperator | PositionsOperator;
 
 /** The operator of a node of domain `shoal`. Raises CannotServe. */
 export function operatorOf(node: Message, unit: { readonly name: string }): AbstractOperator {
@@ -93,8 +100,13 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       said.finish();
       return found;
     }
+    case 'Positions': {
+      has([1]);
+      said.finish();
+      return { kind, inputs, output: output ?? '' };
+    }
     default:
-      throw wrongGraph(unit, 'of domain shoal Linear, Attention and Embedding expected');
+      throw wrongGraph(unit, 'of domain shoal Linear, Attention, Embedding and Positions expected');
   }
 }
 

@@ -11,7 +11,13 @@
 
 import { CannotServe } from '../errors';
 import { toHex } from '../wire/hex';
-import { type AttentionOperator, type EmbeddingOperator, operatorOf, SHOAL } from './abstract_operators';
+import {
+  type AttentionOperator,
+  type EmbeddingOperator,
+  operatorOf,
+  type PositionsOperator,
+  SHOAL,
+} from './abstract_operators';
 import {
   bodiesOf,
   GRAPH,
@@ -299,6 +305,9 @@ class Lowering implements Making {
         if (states.has(found.state)) throw wrongGraph(unit, `state ${found.state} expected to be used once`);
         states.add(found.state);
         this.attention(unit, found);
+      } else if (found.kind === 'Positions') {
+        if (this.isFlat) throw wrongGraph(unit, 'Positions expected between the first and the last unit alone');
+        this.positions(found);
       } else {
         const { inputs, output, weight, rows, columns } = found;
         const [taken = '', bias = ''] = inputs;
@@ -307,6 +316,18 @@ class Lowering implements Making {
     }
     if (states.size !== unit.kv.length)
       throw wrongGraph(unit, `each of ${unit.kv.length} states used expected`);
+  }
+
+  /** Those cached after the step, counted back. */
+  private positions({ inputs, output }: PositionsOperator): void {
+    const { draft } = this;
+    const one = (): string => draft.vector([1]);
+    const tokens = draft.add('Shape', inputs, draft.fresh(), { end: 2, start: 1 });
+    const first = draft.add('Sub', [one(), tokens], draft.fresh());
+    const steps = draft.add('Range', [first, one(), one()], draft.fresh());
+    const lasts = draft.add('Cast', ['seqlens'], draft.fresh(), { to: 7 });
+    const column = draft.add('Unsqueeze', [lasts, one()], draft.fresh());
+    draft.add('Add', [column, steps], output);
   }
 
   private attention(unit: ManifestUnit, operator: AttentionOperator): void {

@@ -1,0 +1,176 @@
+"""Small random checkpoints of every family: the numbers of their config.json, and weights that anybody can make again.
+
+`python -m tests.planner.importers.families.make_reference` makes what transformers computes of them, once, into the
+folder reference/; the suite needs neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+REFERENCE: Final = Path(__file__).parent / "reference"
+POSITIONS: Final = 64  # of which logits are compared
+PROMPT: Final = 16
+GREEDY: Final = 48  # tokens that follow a prompt
+Floats = npt.NDArray[np.float32]
+
+_SIZES: Final = {
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 48,
+    "max_position_embeddings": 128,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+
+
+def _rope(**more: object) -> dict[str, object]:
+    return {"rope_type": "default", "rope_theta": 10000.0, **more}
+
+
+_LLAMA3: Final = _rope(
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=32,
+)
+_LONGROPE: Final = _rope(
+    rope_type="longrope",
+    short_factor=[1.0, 1.125, 1.25, 1.5, 2.0, 4.0],
+    long_factor=[8.0, 9.0, 10.0, 11.0, 12.0, 16.0],
+    partial_rotary_factor=0.75,
+    original_max_position_embeddings=96,
+)
+
+# By case: model_type, and what its config has beside or instead of _SIZES.
+CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "llama": ("llama", {"rope_parameters": _LLAMA3, "head_dim": 24, "tie_word_embeddings": False}),
+    "mistral": ("mistral", {"sliding_window": None}),
+    "qwen2": ("qwen2", {"tie_word_embeddings": True}),
+    "qwen3": ("qwen3", {"head_dim": 32}),
+    "phi3": ("phi3", {"sliding_window": 20}),
+    "phi4-mini": (
+        "phi3",
+        {
+            "rope_parameters": _LONGROPE,
+            "original_max_position_embeddings": 96,
+            "tie_word_embeddings": True,
+            "head_dim": None,
+        },
+    ),
+    "olmo2": ("olmo2", {}),
+    "granite": (
+        "granite",
+        {
+            "embedding_multiplier": 0.5,
+            "residual_multiplier": 1.25,
+            "attention_multiplier": 0.125,
+            "logits_scaling": 8.0,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "starcoder2": ("starcoder2", {"norm_epsilon": 1e-5, "sliding_window": None}),
+    "pythia": (
+        "gpt_neox",
+        {"num_key_value_heads": None, "rope_parameters": _rope(partial_rotary_factor=0.25)},
+    ),
+    "neox-in-turn": (
+        "gpt_neox",
+        {
+            "use_parallel_residual": False,
+            "num_key_value_heads": None,
+            "rope_parameters": _rope(partial_rotary_factor=0.5),
+            "num_attention_heads": 2,
+        },
+    ),
+    "gpt2": ("gpt2", {"intermediate_size": None, "num_key_value_heads": None, "n_inner": None}),
+    "falcon-7b": ("falcon", {"intermediate_size": None, "num_key_value_heads": None, "multi_query": True}),
+    "falcon-40b": (
+        "falcon",
+        {"intermediate_size": None, "new_decoder_architecture": True, "num_kv_heads": 2},
+    ),
+    "falcon-11b": (
+        "falcon",
+        {
+            "intermediate_size": None,
+            "new_decoder_architecture": True,
+            "num_kv_heads": 2,
+            "num_ln_in_parallel_attn": 1,
+        },
+    ),
+    "cohere": ("cohere", {"logit_scale": 0.25}),
+    "cohere2": ("cohere2", {"logit_scale": 0.25, "sliding_window": 16, "num_hidden_layers": 4}),
+}
+
+
+def config_of(case: str) -> tuple[str, dict[str, Any]]:
+    """model_type and arguments of its transformers config."""
+    kind, changes = CASES[case]
+    return kind, {name: value for name, value in {**_SIZES, **changes}.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is committed of a case. `shapes`: of every tensor, as transformers calls it."""
+
+    name: str
+    config: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    seed: int
+    logits: Floats  # (POSITIONS, vocabulary)
+    greedy: tuple[tuple[int, ...], ...]  # GREEDY tokens after each of two prompts
+
+    @property
+    def tokens(self) -> list[int]:
+        """Those of which there are logits."""
+        return tokens_of(self.name, POSITIONS)
+
+    @property
+    def prompts(self) -> tuple[list[int], list[int]]:
+        """Two prompts that a batch answers together."""
+        return tokens_of(f"{self.name}, one", PROMPT), tokens_of(f"{self.name}, two", PROMPT)
+
+    def weights(self) -> dict[str, Floats]:
+        """Every tensor of the checkpoint."""
+        return weights_of(self.shapes, self.seed)
+
+
+def load(case: str) -> Checkpoint:
+    """What is committed of a case."""
+    kept = json.loads((REFERENCE / f"{case}.json").read_text(encoding="utf-8"))
+    logits = np.frombuffer(base64.b64decode(kept["logits"]), "<f4").reshape(POSITIONS, -1)
+    shapes = {name: tuple(shape) for name, shape in kept["shapes"].items()}
+    return Checkpoint(case, kept["config"], shapes, kept["seed"], logits, tuple(map(tuple, kept["greedy"])))
+
+
+def tokens_of(name: str, count: int) -> list[int]:
+    """Random tokens, no control tokens among them."""
+    found: list[int] = np.random.default_rng([*name.encode()]).integers(4, 48, count).tolist()
+    return found
+
+
+def weights_of(shapes: Mapping[str, tuple[int, ...]], seed: int) -> dict[str, Floats]:
+    """Random weights by name and shape, so large that no part of a block is lost in the rest."""
+
+    def one(name: str, shape: tuple[int, ...]) -> Floats:
+        noise = np.random.default_rng([seed, *name.encode()]).standard_normal(shape).astype(np.float32)
+        if len(shape) == 1:
+            noise *= np.float32(0.1)
+            return noise if name.endswith("bias") else 1 + noise
+        wide = "embed" in name or ".wte." in name or ".wpe." in name
+        return noise * np.float32(0.25) if wide else noise / np.float32(np.sqrt(min(shape[-2:])))
+
+    return {name: one(name, shape) for name, shape in shapes.items()}

@@ -1,0 +1,183 @@
+"""Checkpoints as GGUF files: llama.cpp's names of tensors and order of rows, as its converter makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import gguf
+import numpy as np
+
+from tests.planner.importers.families.checkpoints import Checkpoint, Floats
+
+_ARCHITECTURES: Final = {
+    "mistral": "llama",
+    "gpt_neox": "gptneox",
+    "cohere": "command-r",
+    "mixtral": "llama",
+    "qwen2_moe": "qwen2moe",
+    "qwen3_moe": "qwen3moe",
+}
+_PERMUTED: Final = ("llama", "granite")
+
+
+def write(checkpoint: Checkpoint, path: Path) -> Path:
+    """The checkpoint as a file of float32."""
+    config = checkpoint.config
+    kind = config["model_type"]
+    arch = _ARCHITECTURES.get(kind, kind)
+    writer = gguf.GGUFWriter(path, arch)
+    said = _Config(config)
+    heads, blocks = said.whole("num_attention_heads", "n_head"), said.whole("num_hidden_layers", "n_layer")
+    hidden = said.whole("hidden_size", "n_embd")
+    head = config.get("head_dim") or hidden // heads
+    kv_heads = _kv_heads(config, heads)
+    writer.add_block_count(blocks)
+    writer.add_embedding_length(hidden)
+    writer.add_context_length(said.whole("max_position_embeddings", "n_positions"))
+    writer.add_feed_forward_length(
+        config.get("intermediate_size") or config.get("ffn_hidden_size") or 4 * hidden
+    )
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(kv_heads)
+    if head * heads != hidden:
+        writer.add_key_length(head)
+        writer.add_value_length(head)
+    for key in ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"):
+        if key in config:
+            writer.add_layer_norm_eps(config[key])
+    if "rms_norm_eps" in config:
+        writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+    rope = config.get("rope_parameters") or {}
+    if rope:
+        writer.add_rope_freq_base(rope["rope_theta"])
+        writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1.0)))
+    if config.get("sliding_window"):
+        writer.add_sliding_window(config["sliding_window"])
+    _METADATA.get(kind, _nothing)(writer, config)
+    _tokenizer(writer, said.whole("vocab_size"))
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[_key(arch)], blocks)
+    for name, weight in _converted(kind, checkpoint.weights(), heads, kv_heads, head).items():
+        called = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        assert called is not None, name
+        writer.add_tensor(called, np.ascontiguousarray(weight))
+    for name, factors in _rope_factors(rope, head).items():
+        writer.add_tensor(name, factors)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+class _Config:
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+
+    def whole(self, *keys: str) -> int:
+        return int(next(self._config[key] for key in keys if key in self._config))
+
+
+def _key(arch: str) -> str:
+    return next(key.name for key, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
+
+
+def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
+    if config["model_type"] == "falcon":
+        if config.get("new_decoder_architecture"):
+            return int(config["num_kv_heads"])
+        return 1 if config.get("multi_query", True) else heads
+    return int(config.get("num_key_value_heads", heads))
+
+
+def _nothing(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    pass
+
+
+def _granite(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_attention_scale(config["attention_multiplier"])
+    writer.add_embedding_scale(config["embedding_multiplier"])
+    writer.add_residual_scale(config["residual_multiplier"])
+    writer.add_logit_scale(config["logits_scaling"])
+
+
+def _neox(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_parallel_residual(config.get("use_parallel_residual", True))
+
+
+def _phi3(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    original = config.get("original_max_position_embeddings")
+    if original:
+        longer = config["max_position_embeddings"] / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(longer) / np.log(original))))
+
+
+def _cohere(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_logit_scale(config["logit_scale"])
+
+
+_METADATA: Final[Mapping[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], None]]] = {
+    "granite": _granite,
+    "gpt_neox": _neox,
+    "phi3": _phi3,
+    "cohere": _cohere,
+    "cohere2": _cohere,
+}
+
+
+def _converted(
+    kind: str, weights: dict[str, Floats], heads: int, kv_heads: int, head: int
+) -> dict[str, Floats]:
+    """Tensors as llama.cpp's converter stores them, still under transformers' names."""
+    found: dict[str, Floats] = {}
+    for name, weight in weights.items():
+        if kind in ("llama", "mistral", "granite", "mixtral") and ".self_attn." in name:
+            if ".q_proj." in name:
+                weight = _neighbours(weight, heads)
+            elif ".k_proj." in name:
+                weight = _neighbours(weight, kv_heads)
+        elif "query_key_value" in name:
+            grouped = weight.reshape(kv_heads, heads // kv_heads + 2, head, *weight.shape[1:])
+            parts = (grouped[:, :-2], grouped[:, [-2]], grouped[:, [-1]])
+            weight = np.concatenate([part.reshape(-1, *weight.shape[1:]) for part in parts])
+        elif kind == "gpt2" and weight.ndim == 2 and (".attn." in name or ".mlp." in name):
+            weight = weight.T
+        found[name] = weight
+    return found
+
+
+def _neighbours(weight: Floats, heads: int) -> Floats:
+    halves = weight.reshape(heads, 2, -1, *weight.shape[1:])
+    turned: Floats = halves.swapaxes(1, 2).reshape(weight.shape)
+    return turned
+
+
+def _rope_factors(rope: Mapping[str, Any], head: int) -> dict[str, Floats]:
+    match rope.get("rope_type"):
+        case "longrope":
+            return {
+                f"rope_factors_{which}.weight": np.array(rope[f"{which}_factor"], np.float32)
+                for which in ("short", "long")
+            }
+        case "llama3":
+            turns = 1.0 / rope["rope_theta"] ** (np.arange(0, head, 2) / head)
+            waves, old = 2 * np.pi / turns, rope["original_max_position_embeddings"]
+            low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
+            smooth = (old / waves - low) / (high - low)
+            between = 1 / ((1 - smooth) / factor + smooth)
+            factors = np.where(waves < old / high, 1.0, np.where(waves > old / low, factor, between))
+            return {"rope_freqs.weight": factors.astype(np.float32)}
+        case _:
+            return {}
+
+
+def _tokenizer(writer: gguf.GGUFWriter, vocab: int) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(["w", "1", "w1", *(f"t{i}" for i in range(3, vocab))])
+    writer.add_token_types([1] * vocab)
+    writer.add_token_merges(["w 1"])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)

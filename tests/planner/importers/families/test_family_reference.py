@@ -1,0 +1,193 @@
+"""Every family computes what transformers computes: logits and greedy tokens, alone and together, from a folder and
+from a GGUF file, whole and cut at every border.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models
+
+from peer.runtime.arithmetic import proven
+from peer.runtime.execution import Execution, Row
+from peer.runtime.forms import Form
+from peer.runtime.kv_slots import KvSlots
+from planner.importers.decoder_units import build_model
+from planner.importers.families.table import FAMILIES
+from planner.importers.gguf import open_gguf
+from planner.importers.safetensors import open_safetensors
+from planner.model.lowering import make_shard
+from planner.model.manifest import Manifest, decode_manifest
+from planner.model.store import Store
+from tests.planner.importers.families import gguf_files
+from tests.planner.importers.families.checkpoints import CASES, GREEDY, POSITIONS, PROMPT, Floats, load
+from tests.planner.tiny_models import safetensors_bytes
+
+TOLERANCE = 2e-4  # of the largest logit
+CUT_TOKENS = 12  # of a prompt, where borders are tried
+CUT_STEPS = 3  # tokens after it
+OTHER_NAMES: Final[Mapping[str, Callable[[str], str]]] = {  # of tensors in published checkpoints
+    "neox-in-turn": lambda name: name.replace("lm_head", "embed_out"),
+    "gpt2": lambda name: name.removeprefix("transformer."),
+}
+
+
+class Imported:
+    """A checkpoint in a store of its own."""
+
+    def __init__(self, case: str, root: Path) -> None:
+        self.checkpoint = load(case)
+        self.root = root
+        self.store = Store(self.root / "store")
+        source = open_safetensors(self.written(), "model")
+        self.manifest = self.read(build_model(source, "f32", self.store))
+        self.form = proven(self.store, self.manifest, "cpu", 1).form
+
+    def read(self, model_id: str) -> Manifest:
+        return decode_manifest(self.store.manifest_bytes(model_id))
+
+    def written(self) -> Path:
+        """The checkpoint as a folder, as transformers saves it."""
+        folder = self.root / "folder"
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(self.checkpoint.config))
+        called = OTHER_NAMES.get(self.checkpoint.name, str)
+        weights = {called(name): weight for name, weight in self.checkpoint.weights().items()}
+        (folder / "model.safetensors").write_bytes(safetensors_bytes(weights, "F32"))
+        words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(48)}, unk_token="w3"))
+        (folder / "tokenizer.json").write_text(words.to_str())
+        return folder
+
+
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Imported]:
+    """imported(case), each once."""
+    return cache(lambda case: Imported(case, tmp_path_factory.mktemp(case)))
+
+
+class Run:
+    """Units [first, stop) with `rows` conversations."""
+
+    def __init__(self, model: Imported, first: int, stop: int, rows: int = 1) -> None:
+        form: Form = model.form
+        shard = make_shard(model.manifest, model.store, first, stop, exact=form.plain)
+        self.execution = Execution(shard, threads=1, context=model.manifest.context, form=form, brief=True)
+        self.rows = rows
+        slots = KvSlots(rows, model.manifest.context, form)
+        for row in range(rows):
+            slots.admit(bytes([row]))
+        self.execution.ensure(slots, slots.rows, POSITIONS + GREEDY + form.spare_tokens)
+
+    def prompt(self, hidden: Floats, row: int = 0) -> Floats:
+        return self.execution.prompt(hidden, Row(row, 0)).copy()
+
+    def alone(self, hidden: Floats, length: int) -> Floats:
+        return self.execution.alone(hidden, Row(0, length)).copy()
+
+    def together(self, hidden: Floats, lengths: list[int]) -> Floats:
+        """A step of every conversation, in the calls that the form allows."""
+        found = []
+        body, spans = self.execution.form.body, self.execution.shape.rows
+        for wanted, whole in body.spans(range(self.rows), spans):
+            rows = [min(row, self.rows - 1) for row in whole]
+            made = self.execution.decode(hidden[rows], whole, [lengths[row] for row in rows]).copy()
+            found.append(made[wanted.start - whole.start :][: len(wanted)])
+        return np.concatenate(found)
+
+
+def answers(model: Imported) -> list[list[int]]:
+    """Greedy tokens after both prompts, computed as one batch."""
+    prompts = model.checkpoint.prompts
+    run = Run(model, 0, len(model.manifest.units), len(prompts))
+    last = []
+    for row, prompt in enumerate(prompts):
+        last.append(run.prompt(run.execution.embed(np.array(prompt)), row)[-1:])
+    tokens: list[list[int]] = [[] for _ in prompts]
+    hidden = np.concatenate(last)
+    for step in range(GREEDY):
+        for answer, logits in zip(tokens, run.execution.head(hidden), strict=True):
+            answer.append(int(logits.argmax()))
+        embedded = run.execution.embed(np.array([answer[-1] for answer in tokens]))
+        hidden = run.together(embedded, [PROMPT + step] * len(prompts))
+    run.execution.close()
+    return tokens
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_transformers(imported: Callable[[str], Imported], case: str) -> None:
+    model = imported(case)
+    checkpoint, half = model.checkpoint, POSITIONS // 2
+    run = Run(model, 0, len(model.manifest.units))
+    hidden = run.execution.embed(np.array(checkpoint.tokens))
+    rows = [run.prompt(hidden[:half])]
+    rows += [run.alone(hidden[at : at + 1], at) for at in range(half, POSITIONS)]
+    logits = run.execution.head(np.concatenate(rows))
+    run.execution.close()
+    error = np.abs(logits - checkpoint.logits).max() / np.abs(checkpoint.logits).max()
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_tokens_are_those_of_transformers(imported: Callable[[str], Imported], case: str) -> None:
+    model = imported(case)
+    expected = model.checkpoint.greedy
+    assert [tuple(answer) for answer in answers(model)] == list(expected)
+    run = Run(model, 0, len(model.manifest.units))
+    hidden = run.prompt(run.execution.embed(np.array(model.checkpoint.prompts[0])))[-1:]
+    alone: list[int] = []
+    for step in range(GREEDY):
+        alone.append(int(run.execution.head(hidden)[0].argmax()))
+        hidden = run.alone(run.execution.embed(np.array(alone[-1:])), PROMPT + step)
+    run.execution.close()
+    assert tuple(alone) == expected[0]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_gguf_file_of_it_is_the_same_model(imported: Callable[[str], Imported], case: str) -> None:
+    model = imported(case)
+    path = gguf_files.write(model.checkpoint, model.root / "model.gguf")
+    manifest = model.read(build_model(open_gguf(path), "f32", model.store))
+    assert manifest.units == model.manifest.units  # graphs, weights and what is kept, by their hashes
+    ours, theirs = model.manifest, manifest
+    for name in ("vocab", "hidden", "context", "scratch"):
+        assert getattr(ours, name) == getattr(theirs, name), name
+    assert len(ours.rotary) == len(theirs.rotary)
+    for one, other in zip(ours.rotary, theirs.rotary, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_cut_at_every_border_it_gives_the_same_bits(imported: Callable[[str], Imported], case: str) -> None:
+    model = imported(case)
+    units = len(model.manifest.units)
+    tokens = np.array(model.checkpoint.tokens[: CUT_TOKENS + CUT_STEPS])
+
+    def computed(*borders: int) -> bytes:
+        hidden: Floats | None = None
+        for first, stop in zip((0, *borders), (*borders, units), strict=True):
+            run = Run(model, first, stop)
+            rows = run.execution.embed(tokens) if hidden is None else hidden
+            made = [run.prompt(rows[:CUT_TOKENS])]
+            for at in range(CUT_TOKENS, len(tokens)):
+                made.append(run.alone(rows[at : at + 1], at))
+            hidden = np.concatenate(made)
+            if stop == units:
+                hidden = run.execution.head(hidden)
+            run.execution.close()
+        assert hidden is not None
+        return hidden.tobytes()
+
+    whole = computed()
+    assert all(computed(border) == whole for border in range(1, units))
+    assert computed(*range(1, units)) == whole
+
+
+def test_every_family_has_a_case() -> None:
+    kinds = {load(case).config["model_type"] for case in CASES}
+    assert kinds == {name for family in FAMILIES for name in family.folder.families}
