@@ -306,7 +306,8 @@ class Lowering implements Making {
         states.add(found.state);
         this.attention(unit, found);
       } else if (found.kind === 'Positions') {
-        if (this.isFlat) throw wrongGraph(unit, 'Positions expected between the first and the last unit alone');
+        if (this.isFlat)
+          throw wrongGraph(unit, 'Positions expected between the first and the last unit alone');
         this.positions(found);
       } else {
         const { inputs, output, weight, rows, columns } = found;
