@@ -112,8 +112,8 @@ class GraphUnit:
     `inputs` and `outputs`, which name values of the model; so equal graphs are equal bytes, stored once.
 
     `weights` are the blobs of its tensors, none where it has none. `resident_bytes`: what its weights occupy once
-    loaded on a CPU. `flops`: about how many floating-point operations one run takes. `ops`: operators, as "domain:name"
-    beyond ONNX's own domain. `state`: what it keeps for a session.
+    loaded on a CPU. `flops`: about how many operations of a large product of matrices take as long as one run. `ops`:
+    operators, as "domain:name" beyond ONNX's own domain. `state`: what it keeps for a session.
     """
 
     name: str

@@ -3,8 +3,12 @@
 Edge. Sizes of values are seen, not derived: the model runs with its sample and then with one symbolic size doubled at a
 time, and tells the shape of every value. So operators without shape rules, and shapes that depend on numbers, are no
 exception. What a cost is of each size follows from the ratio: a size that cannot change, or does not matter, is left
-out; doubled costs are linear, fourfold ones square, those between a mixture. Floating-point operations are counted for
-products, convolutions and recurrent layers; any other step counts its larger side's elements once.
+out; doubled costs are linear, fourfold ones square, those between a mixture.
+
+Borders go by what steps compute alone. What a unit takes is counted in floating-point operations of a large product,
+too: what its steps compute, what they read and write, and that they begin. The weights of the three come from the units
+of seven models, each timed beside such a product on one processor: of convolutions on large pictures, most time goes to
+memory.
 """
 
 from __future__ import annotations
@@ -25,6 +29,9 @@ from planner.model.graph_manifest import HALF_BYTES, MAX_RANK, MAX_TERMS, Size, 
 
 NEAR: Final = 0.15  # of a whole power: what padding adds to shapes
 MOST_PROBED: Final = 8  # sizes that are doubled
+FLOPS_A_BYTE: Final = 2.0  # of a large product, in the time in which a step reads or writes a byte
+FLOPS_A_STEP: Final = 150e3  # in that in which onnxruntime begins and ends a step: about a microsecond
+VIEWS: Final = ("Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size")  # copy nothing
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -132,8 +139,19 @@ def value_bytes(dtype: ValueType, shape: Shape) -> float:
     return math.prod(shape) * HALF_BYTES[dtype] / 2
 
 
+def work(step: Step, shapes: Shapes, weights: Mapping[str, Shape], dtypes: Mapping[str, ValueType]) -> float:
+    """What one run of the step computes, reads and writes, in floating-point operations of a large product; without
+    FLOPS_A_STEP.
+    """
+    values = () if step.proto.op_type in VIEWS else {*step.inputs, *step.outputs}
+    moved = sum(value_bytes(dtypes.get(name, "float32"), shapes[name]) for name in values if name in shapes)
+    return flops(step, shapes, weights) + FLOPS_A_BYTE * moved
+
+
 def flops(step: Step, shapes: Shapes, weights: Mapping[str, Shape]) -> float:
-    """Floating-point operations of one run of the step."""
+    """Floating-point operations: counted for products, convolutions and recurrent layers; any other step counts its
+    larger side's elements once.
+    """
     node = step.proto
 
     def shape(place: int) -> Shape:

@@ -18,7 +18,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from planner.errors import UnknownArchitecture
 from planner.importers.onnx.borders import Group
 from planner.importers.onnx.components import components
-from planner.importers.onnx.costs import Probes, Seen, flops, sum_of_terms, value_bytes
+from planner.importers.onnx.costs import FLOPS_A_STEP, Probes, Seen, flops, sum_of_terms, value_bytes, work
 from planner.importers.onnx.folding import Network, Step, bodies_of
 from planner.importers.onnx.reading import DTYPES
 from planner.importers.onnx.samples import Sample
@@ -55,15 +55,23 @@ class Measured:
     probes: Probes
     sample: Sample
 
-    def flops(self, step: Step) -> tuple[Term, ...]:
-        """Floating-point operations of a step, by symbolic sizes."""
-        shapes = {name: tuple(tensor.dims) for name, tensor in self.network.weights.items()}
-        base = flops(step, self.probes.base, shapes)
+    def flops(self, step: Step) -> float:
+        """Floating-point operations of a step, with the sample."""
+        return flops(step, self.probes.base, self._weights)
+
+    def work(self, step: Step) -> tuple[Term, ...]:
+        """What there is to do in a step, in floating-point operations of a large product, by symbolic sizes."""
+        dtypes = {name: seen.dtype for name, seen in self.seen.items()}
+        base = work(step, self.probes.base, self._weights, dtypes)
         doubled = {
-            size: flops(step, {**self.probes.base, **found}, shapes)
+            size: work(step, {**self.probes.base, **found}, self._weights, dtypes)
             for size, found in self.probes.doubled.items()
         }
-        return self.probes.terms(doubled, base)
+        return (*self.probes.terms(doubled, base), Term(FLOPS_A_STEP))
+
+    @property
+    def _weights(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(tensor.dims) for name, tensor in self.network.weights.items()}
 
     def value(self, name: str) -> Value:
         """The value as a manifest has it. Raises UnknownArchitecture for what is no tensor of a known type."""
@@ -116,8 +124,8 @@ def store_units(measured: Measured, groups: Sequence[Group], store: Store) -> Gr
     ]
     placed = _stored_weights(network, [graph.weights for graph in graphs], store)
     values = dict.fromkeys((*network.inputs, *(name for graph in graphs for name in graph.outputs)))
-    steps_flops = [measured.flops(step) for step in network.steps]
-    works = [amount(terms, measured.sample.sizes) for terms in steps_flops]
+    terms_of = [measured.work(step) for step in network.steps]
+    works = [amount(terms, measured.sample.sizes) for terms in terms_of]
     parts = components(
         [[(network.steps[step].outputs[0], works[step]) for step in group] for group in groups]
     )
@@ -135,7 +143,7 @@ def store_units(measured: Measured, groups: Sequence[Group], store: Store) -> Gr
                 graph.outputs,
                 sum(math.prod(tensor.shape) for tensor in tensors),
                 sum(tensor.bytes for tensor in tensors) + sum(tensor.ByteSize() for tensor in inside),
-                sum_of_terms([steps_flops[step] for step in group]),
+                sum_of_terms([terms_of[step] for step in group]),
                 graph.ops,
             )
         )

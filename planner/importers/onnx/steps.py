@@ -20,7 +20,7 @@ from planner.importers.onnx.reading import NOT_PASSED, read_model
 from planner.importers.onnx.samples import found_sample, sample_of_file
 from planner.importers.onnx.sessions import NotRun, opened, options, refused, run
 from planner.model.compose import ELEMENT_TYPES
-from planner.model.graph_manifest import GraphManifest, ValueType, amount, encode_graph_manifest
+from planner.model.graph_manifest import GraphManifest, ValueType, encode_graph_manifest
 from planner.model.store import Store
 
 _ORT_NAMES: Final[dict[str, ValueType]] = {
@@ -89,10 +89,7 @@ class Steps:
             for name, seen in measured.seen.items()
             if seen.shape is not None
         }
-        parts = [
-            Part(step.inputs, step.outputs, amount(measured.flops(step), measured.sample.sizes))
-            for step in network.steps
-        ]
+        parts = [Part(step.inputs, step.outputs, measured.flops(step)) for step in network.steps]
         self._groups = cut(parts, sizes, self._asked.most_units)
         return self._stored()
 
