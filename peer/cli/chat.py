@@ -29,7 +29,7 @@ from peer.errors import (
     MeshError,
     NoPlan,
 )
-from peer.launch.served_models import check_asked
+from peer.launch.served_models import asked_model
 from peer.launch.terminal import Interrupts, either, interrupts, say, unechoed, write
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
@@ -107,9 +107,9 @@ async def generate(args: argparse.Namespace) -> int:
         raise BadCommand("expected a question, got nothing: give it in quotes, or - to read standard input")
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
-            check_asked(mesh.view.state, args.model)
-            chosen = settings(args, mesh.model.sampling_defaults)
-            conversation = mesh.conversation()
+            asked = await mesh.answering(asked_model(mesh.view.state, args.model))
+            chosen = settings(args, asked.model.sampling_defaults)
+            conversation = asked.conversation()
             conversation.on_wait(WaitingLines(say))
             messages = [Message("system", args.system)] if args.system else []
             messages.append(Message("user", prompt))
@@ -166,21 +166,20 @@ def chat(args: argparse.Namespace) -> int:
 async def _chat(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
-            check_asked(mesh.view.state, args.model)
-            model = mesh.view.state.model
-            say(
-                f"talking to {model.name if model else 'the mesh'}; Ctrl-C stops an answer, at the prompt it leaves"
-            )
+            asked = await mesh.answering(asked_model(mesh.view.state, args.model))
+            say(f"talking to {asked.chosen.name}; Ctrl-C stops an answer, at the prompt it leaves")
             follow_coordinator(mesh, say)
-            await converse(mesh, settings(args, mesh.model.sampling_defaults), args.system, ctrl)
+            chosen = settings(args, asked.model.sampling_defaults)
+            await converse(mesh, asked.conversation(), chosen, args.system, ctrl)
     return 0
 
 
-async def converse(mesh: MeshMember, chosen: Settings, system: str, ctrl: Interrupts) -> None:
+async def converse(
+    mesh: MeshMember, conversation: Conversation, chosen: Settings, system: str, ctrl: Interrupts
+) -> None:
     """Takes questions until the end of input or Ctrl-C at the prompt. Raises CannotServe when the mesh ends, and
     where lines are piped and one of them was not answered.
     """
-    conversation = mesh.conversation()
     conversation.on_wait(WaitingLines(say))
     messages = [Message("system", system)] if system else []
     reader = Reader()

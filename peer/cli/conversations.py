@@ -39,7 +39,7 @@ from peer.conversation.entry_links import EntryLink
 from peer.conversation.transcripts import as_json, as_markdown, brought, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
-from peer.launch.served_models import check_asked
+from peer.launch.served_models import check_own
 from peer.launch.terminal import interrupts, out, say
 from peer.launch.transcript_files import read_transcript
 from peer.limits import SESSION_BYTES
@@ -459,7 +459,7 @@ async def _talk(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with AsyncExitStack() as stack:
             mesh = await stack.enter_async_context(asker(args, ctrl))
-            check_asked(mesh.view.state, args.model)
+            check_own(mesh.view.state, args.model)
             made = await stack.enter_async_context(room(args, mesh, _manner(args, mesh)))
             follow_coordinator(mesh, say)
             if args.within is not None:

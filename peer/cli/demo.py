@@ -104,7 +104,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
         say("ask something; Ctrl-C stops an answer, at the prompt it ends the demo")
         follow(mesh, say, from_now=True)
         drawn = sampling_for(mesh.model.sampling_defaults, AskedSampling(), drawn_seed())
-        await converse(mesh, Settings(drawn), "", ctrl)
+        await converse(mesh, mesh.conversation(), Settings(drawn), "", ctrl)
     return 0
 
 

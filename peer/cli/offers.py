@@ -11,15 +11,16 @@ from typing import Any, Final
 from peer.cli.chat import asker
 from peer.coordination.shared_weights import saved_by
 from peer.errors import BadCommand, CannotServe, PeerError
-from peer.launch.offered_models import offer_of_store
-from peer.launch.served_models import offer_line, offer_shown
+from peer.launch.offered_models import Offered, Room, offer_of_store
+from peer.launch.served_models import decoder_line, decoder_shown, offer_line, offer_shown
 from peer.launch.terminal import interrupts, out
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
 from peer.model.fetcher import Fetcher
+from peer.state.decoder_sight import seen_as
 from peer.state.display_names import names
-from peer.state.generated.commands import ModelOffered, ModelWithdrawn
-from peer.state.mesh_state import refusal
+from peer.state.generated.commands import DecoderOffered, ModelWithdrawn
+from peer.state.mesh_state import MeshState, refusal
 from peer.state.proposal_rights import may_say
 from peer.storage.peer_keys import OWNERS
 from planner.errors import PlannerError
@@ -40,7 +41,8 @@ async def offer(args: argparse.Namespace) -> int:
     if not 0 <= args.wait <= MOST_WAIT_S:
         raise BadCommand(f"--wait: expected seconds from 0 to {MOST_WAIT_S:.0f}, got {args.wait:g}")
     store = Store(args.store)
-    wanted = await asyncio.to_thread(offer_of_store, store, args.model, args.offered)
+    room = Room(args.context, args.sessions)
+    wanted = await asyncio.to_thread(offer_of_store, store, args.model, args.weights, room, args.offered)
     fetcher = Fetcher(store, parse_link(args.link).server)
     args.state = args.state / OWNERS
     with interrupts() as ctrl:
@@ -60,21 +62,23 @@ async def withdraw(args: argparse.Namespace) -> int:
                 return 0
 
 
-async def give(mesh: MeshMember, wanted: ModelOffered, fetcher: Fetcher, wait_s: float) -> str:
+async def give(mesh: MeshMember, wanted: Offered, fetcher: Fetcher, wait_s: float) -> str:
     """For people: where it runs. Raises BadCommand for who may not, for a name that is taken, and for a model that the
     server of the mesh does not have; CannotServe where nobody can hold it now.
     """
     state, name = mesh.view.state, wanted.name
     if may_say(state, mesh.me, wanted):
         raise BadCommand(OWNERS_ONLY)
-    known = state.offers.get(name)
+    known = state.decoders.get(name) or state.offers.get(name)
     if known is None or known.model != wanted.model:
         if why := refusal(state, wanted):
             raise BadCommand(why)
         await _is_at_server(fetcher, wanted)
         await mesh.propose(wanted)
-    if not await mesh.view.until(lambda now: name in now.offers, KNOWN_S):
+    if not await mesh.view.until(lambda now: name in now.offers or name in now.decoders, KNOWN_S):
         raise CannotServe("the mesh took the offer, but this peer did not hear of it: look with shoal status")
+    if isinstance(wanted, DecoderOffered):
+        return await _given_in_words(mesh, name, wait_s)
     await mesh.view.until(lambda now: name not in now.offers or now.offers[name].version > 0, wait_s)
     state = mesh.view.state
     if name not in state.offers:
@@ -85,21 +89,41 @@ async def give(mesh: MeshMember, wanted: ModelOffered, fetcher: Fetcher, wait_s:
     return line
 
 
+async def _given_in_words(mesh: MeshMember, name: str, wait_s: float) -> str:
+    """The same of a further model that answers in words: waits until its peers have loaded it."""
+
+    def over(state: MeshState) -> bool:
+        found = state.decoders.get(name)
+        return found is None or bool(found.refused) or seen_as(state, name).serving() is not None
+
+    await mesh.view.until(over, wait_s)
+    state = mesh.view.state
+    if name not in state.decoders:
+        raise CannotServe(f"{name} was withdrawn meanwhile")
+    shown = decoder_shown(state, name)
+    line = decoder_line(shown, names(state.members))
+    if not shown["stages"] or shown["refused"]:
+        raise CannotServe(
+            f"{line}; it stays offered, and answers once there is room: shoal withdraw ends that"
+        )
+    return line
+
+
 async def take_back(mesh: MeshMember, wanted: ModelWithdrawn) -> str:
     """For people: what was withdrawn. Raises BadCommand for who may not, and for what is not offered."""
     state = mesh.view.state
     if may_say(state, mesh.me, wanted):
         raise BadCommand(OWNERS_ONLY)
     if why := refusal(state, wanted):
-        have = ", ".join(sorted(state.offers)) or "none"
+        have = ", ".join(sorted((*state.offers, *state.decoders))) or "none"
         raise BadCommand(f"{why}; offered: {have:.400}")
     await mesh.propose(wanted)
-    if not await mesh.view.until(lambda now: wanted.name not in now.offers, KNOWN_S):
+    if not await mesh.view.until(lambda now: wanted.name not in (*now.offers, *now.decoders), KNOWN_S):
         raise CannotServe("the mesh took it, but this peer did not hear of it: look with shoal status")
     return f"{wanted.name} is not offered any more"
 
 
-async def _is_at_server(fetcher: Fetcher, wanted: ModelOffered) -> None:
+async def _is_at_server(fetcher: Fetcher, wanted: Offered) -> None:
     """Raises BadCommand unless peers can fetch the model from the server of their mesh."""
     found = await fetcher.beside(wanted.model, "manifest.json", MANIFEST_LIMIT_BYTES)
     if found is None or hashlib.sha256(found).hexdigest() != wanted.model:

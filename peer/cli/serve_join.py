@@ -22,7 +22,7 @@ from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, StateUnusable
 from peer.launch.defaults import default_name
 from peer.launch.nearby import announced
-from peer.launch.offered_models import offer_beside, served_of_store
+from peer.launch.offered_models import CONTEXT, Offered, Room, offer_beside, served_of_store
 from peer.launch.renaming import ask_to_rename, naming, renamable
 from peer.launch.served_models import offer_line, offer_shown
 from peer.launch.streams import can_say
@@ -33,7 +33,7 @@ from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
 from peer.state.display_names import name_fault, name_of, named, names
-from peer.state.generated.commands import ModelOffered, PlanRecord, Protection
+from peer.state.generated.commands import PlanRecord, Protection
 from peer.state.mesh_state import MeshState
 from peer.state.protection import chosen
 from peer.storage.founder_file import KeptInvite, KeptMesh, KeptMeshFile, new_invite, server_address
@@ -54,7 +54,6 @@ SETTLED_S = (
     1.0  # a reason for having no plan is told when it stands this long: each peer that joins changes it
 )
 HALF_BLOCKS = "\u2580\u2584\u2588"  # of a compact QR code
-CONTEXT = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
 
 
 def peer_options(args: argparse.Namespace, name: str) -> PeerOptions:
@@ -177,8 +176,9 @@ def with_kept(promise: Founding, file: KeptMeshFile, kept: KeptMesh) -> Founding
 def serve(args: argparse.Namespace) -> int:
     """Founds a mesh and serves it until Ctrl-C."""
     store = Store(args.store)
+    room = Room(args.context, args.sessions, "throughput" if args.goal == "throughput" else args.objective)
     model_id, offered = served_of_store(
-        store, (args.model, *args.more), args.weights
+        store, (args.model, *args.more), args.weights, room
     )  # before there is a loop: Ctrl-C ends it at once
     if model_id is not None:
         say(f"starting {decode_manifest(store.manifest_bytes(model_id)).name}, model {model_id[:12]}")
@@ -190,7 +190,7 @@ def serve(args: argparse.Namespace) -> int:
 
 
 async def _serve(
-    args: argparse.Namespace, store: Store, model_id: str | None, offered: Sequence[ModelOffered]
+    args: argparse.Namespace, store: Store, model_id: str | None, offered: Sequence[Offered]
 ) -> int:
     async with AsyncExitStack() as stack:
         ctrl = stack.enter_context(interrupts())

@@ -32,7 +32,7 @@ from peer.cli.plan.plan_models import (
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
-from peer.launch.served_models import offer_line, offers_shown
+from peer.launch.served_models import decoder_line, decoders_shown, offer_line, offers_shown
 from peer.launch.terminal import either, interrupts, out, say
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
@@ -109,6 +109,7 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "protection": {"level": level_of(state.protection), **asdict(state.protection)},
         "shares": snapshot_of(state),
         "plan": _plan_dict(state),
+        "decoders": decoders_shown(state),
         "offers": offers_shown(state),
         "saved": await saved_shown(mesh),
         "members": [
@@ -285,6 +286,7 @@ def view(data: dict[str, Any]) -> Group:
             f"conversation, {rate:.0f} tokens/s for all"
         )
         tail += plan_data["why"][:1]
+    tail += [decoder_line(each, called) for each in data["decoders"]]
     tail += [offer_line(shown_offer["name"], shown_offer, called) for shown_offer in data["offers"]]
     tail += saved_lines(data["saved"])
     return Group(*map(Text, lines), shown, *map(Text, tail))

@@ -19,6 +19,7 @@ from peer.errors import BadCommand
 from peer.state.generated.commands import (
     CheckFailed,
     CutsFixed,
+    DecoderHeld,
     LinkFacts,
     Member,
     MemberDraining,
@@ -121,7 +122,7 @@ class Coordinator:
         self._planned_key = ""
         return self.submit(CutsFixed(cuts)) if cuts != self.state.cuts else []
 
-    def told(self, sender: str, command: MemberMeasured | UnitsHeld) -> Command | None:
+    def told(self, sender: str, command: MemberMeasured | UnitsHeld | DecoderHeld) -> Command | None:
         """What `sender` says of itself as it may enter the log; None when the log has it already.
 
         Raises BadCommand. Whatever passes can be planned with, so that no member can stop the planner.
@@ -129,6 +130,13 @@ class Coordinator:
         member = self.state.members.get(sender)
         if member is None or command.peer != sender or not member.compute:
             raise BadCommand("expected what a member that computes says of itself")
+        if isinstance(command, DecoderHeld):
+            decoder = self.state.decoders.get(command.name)
+            units = decoder.units if decoder is not None else 0
+            if len(command.held) > units or any(stop > units for _, stop in command.held):
+                raise BadCommand(f"held: expected runs of the {units} units of {command.name}")
+            known = decoder.held.get(sender, ()) if decoder is not None else ()
+            return None if command.held == known else command
         if isinstance(command, UnitsHeld):
             most = len(self._units) if self.state.model is not None else 0
             if len(command.held) > most or any(stop > most for _, stop in command.held):
@@ -180,6 +188,17 @@ class Coordinator:
     def go_on(self) -> list[Command]:
         """What follows from the state that another coordinator left behind."""
         return [*self._quick(), *self._follow_ups()]
+
+    def follow(self, state: MeshState) -> list[Command]:
+        """Takes a state that another coordinator builds, which this one plans a further model in; what follows from
+        it at once.
+        """
+        before, self.state = self.state, state
+        log: list[Command] = []
+        if _standing(before) != _standing(state):
+            self._needed = False
+            log += self._quick()
+        return log + self._follow_ups()
 
     def stop_waiting(self, peer: str) -> list[Command]:
         """`peer` was waited for long enough: what follows from its loss, unless it is back."""
@@ -407,6 +426,10 @@ class Coordinator:
             self._awaited.clear()
         self._joined = [peer for peer in self._joined if peer in members]
         self._joined += [peer for peer in members if peer not in self._joined]
+
+
+def _standing(state: MeshState) -> dict[str, str]:
+    return {peer: member.status for peer, member in state.members.items()}
 
 
 def ready_to_serve(state: MeshState) -> list[Member]:

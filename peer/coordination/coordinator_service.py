@@ -19,6 +19,7 @@ from peer.audit.receipts import Till, priced
 from peer.consensus.events import Change, Status
 from peer.consensus.records import MAX_ENTRY_BYTES
 from peer.coordination.coordinator import SILENT, Coordinator, Wanted, solve
+from peer.coordination.decoder_planning_service import DecoderPlanning
 from peer.coordination.electorate import Electorate
 from peer.coordination.offer_placement_service import Placing
 from peer.coordination.plan_forecast import Foresight
@@ -30,6 +31,7 @@ from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
 from peer.state.display_names import name_fault, plain
 from peer.state.generated.commands import (
     CutsFixed,
+    DecoderHeld,
     LinkFacts,
     Member,
     MemberDraining,
@@ -150,9 +152,12 @@ class Coordinating:
         foresight: Foresight | None = None,
         freshening: Freshening | None = None,
         placing: Callable[[Callable[[], MeshState], Callable[[Command], None]], Placing] | None = None,
+        decoders: Callable[[Callable[[], MeshState], Callable[[Command], None]], DecoderPlanning]
+        | None = None,
     ) -> None:
         """`foresight`: what a history says of the times to plan with; `freshening` asks for fresh measurements;
-        `placing(state, submit)` makes what places offered models.
+        `placing(state, submit)` makes what places offered models, `decoders(state, submit)` what plans those that
+        answer in words.
         """
         self._core = coordinator
         self._gate = gate
@@ -182,6 +187,7 @@ class Coordinating:
         findings = Findings(self._silent, self._silent_and_gone, self._back)
         self._suspicions = None if reach is None else Suspicions(reach, findings, self._wait_s)
         self._placing = None if placing is None else placing(lambda: self.state, self._submit_placement)
+        self._decoders = None if decoders is None else decoders(lambda: self.state, self._submit_placement)
         self._jobs = PlanningJobs(OWN_BUDGET, OWN_BUDGET.cpu_s)  # one at a time, in one lane
         self._jobs_loaded = False
         self._till = Till()
@@ -235,6 +241,8 @@ class Coordinating:
         self._publish(self._core.relieve(now))
         if self._placing is not None:
             self._placing.look(thoroughly=True)
+        if self._decoders is not None:
+            self._decoders.look(thoroughly=True)
         if self._freshening is not None and not self._closed:
             calm = self._core.settled and (self._planning is None or self._planning.done())
             if self._freshening.look(now, self.state, calm=calm):
@@ -355,6 +363,8 @@ class Coordinating:
             await self._freshening.close()
         if self._placing is not None:
             await self._placing.close()
+        if self._decoders is not None:
+            await self._decoders.close()
         if self._planning is not None:
             self._planning.cancel()
             await asyncio.gather(self._planning, return_exceptions=True)
@@ -485,16 +495,16 @@ class Coordinating:
         return self._submitted(command)
 
     def _held(self, peer: str, said: HeldRequest) -> Body:
-        return self._submitted(self._own_word(peer, said.command, UnitsHeld))
+        return self._submitted(self._own_word(peer, said.command, UnitsHeld, DecoderHeld))
 
     def _own_word(
-        self, peer: str, spelled: str, kind: type[MemberMeasured] | type[UnitsHeld]
+        self, peer: str, spelled: str, *kinds: type[MemberMeasured | UnitsHeld | DecoderHeld]
     ) -> Command | None:
         """What a member itself measured or holds; None: nothing new."""
         _spend(self._spent, peer, MAX_COMMANDS)
         command = decode_command(spelled.encode())
-        if not isinstance(command, kind):
-            raise BadCommand(f"expected a {kind.__name__} of this peer itself")
+        if not isinstance(command, kinds):
+            raise BadCommand(f"expected a {kinds[0].__name__} of this peer itself")
         return self._core.told(peer, command)
 
     def _lends_less(self, kind: type[MemberDraining] | type[MemberPaused], peer: str, why: str) -> Body:
@@ -535,6 +545,8 @@ class Coordinating:
             self._last.add_done_callback(self._settled)
         if self._placing is not None:
             self._placing.look()
+        if self._decoders is not None:
+            self._decoders.look()
 
     def _submit_placement(self, command: Command) -> None:
         if not self._closed:

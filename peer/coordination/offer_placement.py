@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from peer.coordination.decoder_planning import taken_bytes
 from peer.coordination.planner_goal import wished
 from peer.limits import MAX_INT, MAX_TEXT
 from peer.state.generated.commands import (
@@ -126,17 +127,8 @@ def _may_run(member: Member, speaks: Callable[[str], int]) -> bool:
 
 
 def _own_bytes(state: MeshState) -> dict[str, int]:
-    """What each peer holds, or is to hold, of the mesh's own model."""
-    held: dict[tuple[str, int, int], int] = {}
-    for plan in (state.plan, state.proposed):
-        for stage in plan.stages if plan is not None else ():
-            for peer in (stage.primary, *stage.standbys):
-                run = (peer, stage.first, stage.stop)
-                held[run] = max(held.get(run, 0), stage.weight_bytes + stage.kv_bytes)
-    found: dict[str, int] = {}
-    for (peer, _, _), size in held.items():
-        found[peer] = found.get(peer, 0) + size
-    return found
+    """What each peer holds, or is to hold, of the models that answer in words."""
+    return taken_bytes(replace(state, offers={}))
 
 
 def _standbys(protection: Protection) -> int:

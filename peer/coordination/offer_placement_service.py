@@ -55,7 +55,7 @@ class Placing:
         the same, since time has passed.
         """
         state = self._state()
-        own = (state.model, state.plan, state.proposed, state.refused, state.wish)
+        own = (state.model, state.plan, state.proposed, state.refused, state.wish, state.decoders)
         seen = (state.members, state.links, state.offers, state.protection, *own)
         same = len(seen) == len(self._seen) and all(a is b for a, b in zip(seen, self._seen, strict=True))
         if self._closed or (same and not thoroughly):

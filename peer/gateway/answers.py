@@ -14,7 +14,7 @@ from peer.errors import MeshFull
 from peer.gateway.request_queue import RETRY_AFTER_S, Line, full
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Style, ToolCall
-from peer.member.mesh_member import MeshMember
+from peer.member.answering_model import AnsweringModel
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
 
@@ -80,10 +80,10 @@ class Task:
 
 
 class Answers:
-    """Makes choices over sessions of `mesh`, as `line` lets them in."""
+    """Makes choices over sessions of one model, as `line` lets them in."""
 
-    def __init__(self, mesh: MeshMember, line: Line, full_wait_s: float) -> None:
-        self._mesh = mesh
+    def __init__(self, asked: AnsweringModel, line: Line, full_wait_s: float) -> None:
+        self._asked = asked
         self._full_wait_s = full_wait_s
         self._line = line
 
@@ -139,10 +139,10 @@ class Answers:
 
     async def _session(self, task: Task) -> AsyncGenerator[Event]:
         """One answer over a session of its own, which is freed on every stage at its end."""
-        conversation = self._mesh.conversation()
+        conversation = self._asked.conversation()
         try:
             async with aclosing(conversation.tokens(task.prompt, task.settings)) as pieces:
-                async for event in _events(task, pieces, self._mesh.text):
+                async for event in _events(task, pieces, self._asked.model.text):
                     yield event
         finally:
             with suppress(Exception):

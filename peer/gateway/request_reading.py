@@ -28,6 +28,13 @@ MAX_NESTING: Final = 100  # lists and objects inside one another, of a whole req
 
 
 @dataclass(frozen=True, slots=True)
+class ForFurther:
+    """A request that asks a further model, by name or id: it is read once more, for that one."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Served:
     """The model that this gateway answers with ("": none), how where a request leaves that out, how many tokens of a
     text those take that make embeddings, by their names and ids, and the names of all that the mesh offers.
@@ -39,6 +46,12 @@ class Served:
     defaults: SamplingDefaults
     embedders: Mapping[str, int] = field(default_factory=dict)
     offers: frozenset[str] = frozenset()
+    words: tuple[str, ...] = ()  # names of further models that answer in words
+    further: frozenset[str] = frozenset()  # and whatever else they are asked by
+
+    def for_further(self, name: str) -> ForFurther | None:
+        """Whether another model that answers in words is asked."""
+        return ForFurther(name) if name in self.further and not self._is_own(name) else None
 
     def check(self, name: str) -> None:
         """Raises ApiError for a model that does not answer here."""
@@ -61,7 +74,7 @@ class Served:
             if self.embedders
             else ": shoal offer has the mesh run one that does, and --embedding-model of shoal api this machine"
         )
-        if self._is_own(name):
+        if self._is_own(name) or name in self.further:
             raise _unsuited(f"{name!r} answers in words and makes no embeddings{none}", self)
         if name in self.offers:
             raise _unsuited(
@@ -82,7 +95,7 @@ class Served:
     def line(self) -> str:
         """What is served here, in the middle of a sentence."""
         kinds = (
-            ("answers in words", (self.name,) if self.name else ()),
+            ("answers in words", (*((self.name,) if self.name else ()), *self.words)),
             ("makes embeddings", [name for name in self.embedders if not MODEL_ID.fullmatch(name)]),
             ("is run by shoal run", sorted(self.offers - self.embedders.keys())),
         )
@@ -141,9 +154,11 @@ def body_of(raw: bytes) -> Any:
     raise ApiError(f"the request's body has more than {MAX_NESTING} lists and objects inside one another")
 
 
-def read_chat(text: Text, raw: bytes, served: Served) -> ReadChat:
+def read_chat(text: Text, raw: bytes, served: Served) -> ReadChat | ForFurther:
     """POST /v1/chat/completions. Raises ApiError, ContextOverflow, TextError."""
     asked = chat_request(body_of(raw), served.defaults)
+    if (other := served.for_further(asked.wanted.model)) is not None:
+        return other
     served.check(asked.wanted.model)
     style = _style(text, asked, served)
     form = _form(asked, style)
@@ -154,9 +169,11 @@ def read_chat(text: Text, raw: bytes, served: Served) -> ReadChat:
     return ReadChat(asked.wanted, prompt, style, names, asked.parallel, form)
 
 
-def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion:
+def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion | ForFurther:
     """POST /v1/completions. Raises ApiError, ContextOverflow, TextError."""
     asked = completion_request(body_of(raw), served.defaults)
+    if (other := served.for_further(asked.wanted.model)) is not None:
+        return other
     served.check(asked.wanted.model)
     if asked.echo and asked.wanted.alternatives is not None:
         raise ApiError("echo with logprobs is not supported: a prompt's tokens have none here", param="echo")
@@ -194,16 +211,17 @@ def no_text() -> None:
     """What stands for a tokenizer where no model of the mesh answers in words."""
 
 
-def read_unanswered(_: object, raw: bytes, served: Served) -> ApiError:
-    """Why a request for words has no answer where no model of the mesh answers in words: by the name that it asks."""
+def read_unanswered(_: object, raw: bytes, served: Served) -> ForFurther:
+    """Which further model is asked for words where the mesh has none of its own that answers. Raises ApiError for what
+    does not, by the name that it asks.
+    """
     body = body_of(raw)
     name = body.get("model") if isinstance(body, dict) else None
     if not isinstance(name, str) or not name:
-        return ApiError("expected the name of a model; GET /v1/models lists them", param="model")
-    try:
-        served.check(name)
-    except ApiError as refusal:
-        return refusal
+        raise ApiError("expected the name of a model; GET /v1/models lists them", param="model")
+    if (other := served.for_further(name)) is not None:
+        return other
+    served.check(name)
     raise AssertionError(name)  # no name passes
 
 

@@ -34,15 +34,17 @@ from peer.errors import (
     TextError,
 )
 from peer.gateway import responses as shapes
-from peer.gateway.answers import Answers, Begun, Called, Calling, Done, Said, Task
+from peer.gateway.answers import Begun, Called, Calling, Done, Said, Task
+from peer.gateway.asked_model import AskedModel
 from peer.gateway.chat_requests import Wanted
 from peer.gateway.client_pace import Bounds, ClientPace, TooOften
 from peer.gateway.embedder import Embedder
-from peer.gateway.grammar_jobs import Form, GrammarJobs
+from peer.gateway.grammar_jobs import Form
 from peer.gateway.incoming_bodies import IncomingBodies
 from peer.gateway.mesh_encoder import MeshEmbedders
-from peer.gateway.request_queue import RETRY_AFTER_S, Line, full, too_many
+from peer.gateway.request_queue import RETRY_AFTER_S, full, too_many
 from peer.gateway.request_reading import (
+    ForFurther,
     Served,
     no_text,
     read_chat,
@@ -51,6 +53,7 @@ from peer.gateway.request_reading import (
     read_unanswered,
 )
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
+from peer.member.answering_model import AnsweringModel
 from peer.member.mesh_member import MeshMember
 from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
@@ -59,6 +62,7 @@ from peer.origin.text_vectors import dimensions_of
 from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
+from peer.state.decoders import Decoders
 from peer.state.generated.commands import ModelChosen
 from planner.errors import JobError, JobTooLarge, JobTooLong
 from planner.jobs.jobs import Jobs
@@ -168,14 +172,13 @@ class Gateway:
         self._mesh_embedders = MeshEmbedders(mesh)
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
-        self._line = Line(self._sessions, options.max_waiting)
-        self._answers = Answers(mesh, self._line, options.full_wait_s)
-        self._known_grammars: GrammarJobs | None = None
+        own = AnsweringModel(mesh.view, mesh.model, mesh.sessions)
+        self._own = AskedModel(own, options.max_waiting, options.full_wait_s)
+        self._further: dict[tuple[str, str], AskedModel] = {}  # by name and id, once it was asked
         self._known_plain: Jobs | None = None
         self._incoming = IncomingBodies()
         self._pace = ClientPace(options.pace)
         self._held = 0  # refusals
-        self._unsubscribe = mesh.view.subscribe(self._line.look)
 
     def app(self, connections: HttpConnections) -> web.Application:
         """Returns the web application with all routes."""
@@ -190,10 +193,9 @@ class Gateway:
 
     async def close(self) -> None:
         """Stops listening to the state of the mesh, and ends the processes of its own."""
-        self._unsubscribe()
         self._mesh_embedders.close()
-        if self._known_grammars is not None:
-            await self._known_grammars.close()
+        for each in (self._own, *self._further.values()):
+            await each.close()
         if self._known_plain is not None:
             await self._known_plain.close()
 
@@ -261,24 +263,46 @@ class Gateway:
         return self._mesh.view.chosen
 
     def _in_words(self) -> bool:
-        """Whether a model of the mesh answers in words. Raises NoPlan while this peer is out of its mesh."""
+        """Whether the mesh has a model of its own that answers in words. Raises NoPlan while this peer is out of its
+        mesh.
+        """
         view = self._mesh.view
         if view.state.model is None and view.me not in view.state.members:
             _ = view.chosen
         return view.state.model is not None
 
-    def _sessions(self) -> int:
-        return self._model().sessions if self._in_words() else 0
+    async def _asked(self, name: str) -> AskedModel:
+        """The further model of that name or id. Raises NoPlan where there is none, ApiError where it cannot be."""
+        decoders = self._mesh.view.state.decoders
+        name = next((each for each, found in decoders.items() if name in (each, found.model)), name)
+        try:
+            answering = await self._mesh.answering(name)
+        except BadCommand as error:
+            raise ApiError(str(error), param="model", code="model_not_supported") from error
+        key = (name, answering.chosen.model)
+        for gone in [each for each in self._further if each != key and not _is_offered(each, decoders)]:
+            await self._further.pop(gone).close()
+        if key not in self._further:
+            self._further[key] = AskedModel(answering, self._options.max_waiting, self._options.full_wait_s)
+        return self._further[key]
 
-    def _defaults(self) -> SamplingDefaults:
-        return OPENAI if self._options.openai_defaults else self._mesh.model.sampling_defaults
+    def _defaults(self, asked: AskedModel | None = None) -> SamplingDefaults:
+        model = (asked or self._own).model
+        return OPENAI if self._options.openai_defaults else model.sampling_defaults
 
     def _shown_model(self) -> Shape:
         model = self._model()
         return shapes.answering_model(model.name, self._created, model.context, model.model, self._defaults())
 
+    def _shown_further(self) -> dict[str, Shape]:
+        """The further models that answer in words, by name."""
+        return {
+            name: shapes.model(name, self._created, found.context, found.model)
+            for name, found in sorted(self._mesh.view.state.decoders.items())
+        }
+
     def _shown_offers(self) -> dict[str, Shape]:
-        """The models that the mesh offers beside its own, by name."""
+        """The models that the mesh offers beside those that answer, by name."""
         offers, embedding = self._mesh.view.state.offers, self._mesh_embedders.models.found
         return {
             name: shapes.offered_model(name, self._created, offer.model)
@@ -286,8 +310,9 @@ class Gateway:
             for name, offer in sorted(offers.items())
         }
 
-    def _served(self) -> Served:
-        loaded = self._embedder
+    def _served(self, asked: AskedModel | None = None) -> Served:
+        """What is asked: `asked`, or the mesh's own model."""
+        loaded, state = self._embedder, self._mesh.view.state
         embedders = {
             called: manifest.text.longest
             for name, (model, manifest) in self._mesh_embedders.models.found.items()
@@ -296,11 +321,13 @@ class Gateway:
         }
         if loaded is not None:
             embedders |= dict.fromkeys((loaded.name, loaded.model_id), loaded.max_tokens)
-        offers = frozenset(self._mesh.view.state.offers)
-        if not self._in_words():
-            return Served("", "", 0, self._defaults(), embedders, offers)
-        model = self._model()
-        return Served(model.name, model.model, model.context, self._defaults(), embedders, offers)
+        names = tuple(sorted(state.decoders))
+        further = frozenset((*names, *(found.model for found in state.decoders.values())))
+        others = (embedders, frozenset(state.offers), names, further)
+        if asked is None and not self._in_words():
+            return Served("", "", 0, self._defaults(), *others)
+        model = (asked or self._own).chosen
+        return Served(model.name, model.model, model.context, self._defaults(asked), *others)
 
     async def _read(
         self,
@@ -312,16 +339,44 @@ class Gateway:
         """What `work` reads of a request's body. Short ones are read here, others in a process of their own, which ends
         with the request.
         """
+        async with self._body(request) as raw:
+            return await self._worked(raw, work, *args, **_)
+
+    async def _read_words(
+        self, request: web.Request, work: Callable[[Text, bytes, Served], T | ForFurther]
+    ) -> tuple[AskedModel, T]:
+        """The same of a request for words, and the model that it asks: which one that is stands in the body."""
+        async with self._body(request) as raw:
+            if not self._in_words():
+                found: T | ForFurther = await self._plain(read_unanswered, raw, self._served())
+            else:
+                found = await self._worked(raw, work, self._served())
+            if not isinstance(found, ForFurther):
+                return self._own, found
+            asked = await self._asked(found.name)
+            asked.line.check(1, self._client(request))
+            prompts, context = asked.model.prompts, asked.chosen.context
+            read = await prompts.run(len(raw), context, work, raw, self._served(asked))
+            assert not isinstance(read, ForFurther)  # it is served by that
+            return asked, read
+
+    @asynccontextmanager
+    async def _body(self, request: web.Request) -> AsyncIterator[bytes]:
         if request.content_type != "application/json":
             raise ApiError("expected Content-Type: application/json", 415)
         client = self._client(request)
         if self._in_words():
-            self._line.check(1, client)
+            self._own.line.check(1, client)
         async with self._incoming.body(request, client) as raw:
             await _still_there()
-            if not self._in_words():
-                return await self._plain(work, raw, *args)
-            return await self._mesh.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
+            yield raw
+
+    async def _worked(
+        self, raw: bytes, work: Callable[Concatenate[Text, bytes, P], T], *args: P.args, **_: P.kwargs
+    ) -> T:
+        if not self._in_words():
+            return await self._plain(work, raw, *args)
+        return await self._own.model.prompts.run(len(raw), self._model().context, work, raw, *args, **_)
 
     async def _plain(self, work: Callable[..., T], raw: bytes, *args: object) -> T:
         """The same where no model of the mesh answers in words: there is no tokenizer, which none of it needs."""
@@ -346,7 +401,8 @@ class Gateway:
     async def _list_models(self, _: web.Request) -> web.Response:
         own = [self._shown_model()] if self._in_words() else []
         await self._mesh_embedders.models.look()
-        shown = [*own, *self._shown_embedder(), *self._shown_offers().values()]
+        further = self._shown_further().values()
+        shown = [*own, *further, *self._shown_embedder(), *self._shown_offers().values()]
         return web.json_response(shapes.models(shown))
 
     async def _one_model(self, request: web.Request) -> web.Response:
@@ -354,7 +410,7 @@ class Gateway:
         if self._embeds(name):
             return web.json_response(self._shown_embedder()[0])
         await self._mesh_embedders.models.look()
-        if (offered := self._shown_offers().get(name)) is not None:
+        if (offered := (self._shown_further() | self._shown_offers()).get(name)) is not None:
             return web.json_response(offered)
         self._served().check(name)
         return web.json_response(self._shown_model())
@@ -388,44 +444,37 @@ class Gateway:
     # --- answers
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
-        if not self._in_words():
-            raise await self._read(request, read_unanswered, self._served())
-        asked = await self._read(request, read_chat, self._served())
+        model, asked = await self._read_words(request, read_chat)
         if asked.form is not None:
             async with self._incoming.place(self._client(request)):
-                await self._grammars().check(asked.form)
+                await model.grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
         prompt = asked.prompt
         tasks = self._tasks(
-            self._client(request), asked.wanted, [prompt.tokens], calling, asked.form, prompt.front
+            model, self._client(request), asked.wanted, [prompt.tokens], calling, asked.form, prompt.front
         )
-        heading = self._heading("chatcmpl", asked.wanted)
+        heading = self._heading(model, "chatcmpl", asked.wanted)
         if asked.wanted.stream:
-            return await self._stream(request, tasks, _ChatStream(heading, asked.wanted))
-        choices, used, waited = await self._whole(tasks, asked.wanted)
+            return await self._stream(request, model, tasks, _ChatStream(heading, asked.wanted))
+        choices, used, waited = await self._whole(model, tasks, asked.wanted)
         return web.json_response(shapes.chat(heading, choices, used), headers=waited)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        if not self._in_words():
-            raise await self._read(request, read_unanswered, self._served())
-        asked = await self._read(request, read_completion, self._served())
-        tasks = self._tasks(self._client(request), asked.wanted, asked.prompts)
-        heading = self._heading("cmpl", asked.wanted)
+        model, asked = await self._read_words(request, read_completion)
+        tasks = self._tasks(model, self._client(request), asked.wanted, asked.prompts)
+        heading = self._heading(model, "cmpl", asked.wanted)
         before = [text for text in asked.before for _ in range(asked.wanted.choices)]
         if asked.wanted.stream:
-            return await self._stream(request, tasks, _CompletionStream(heading, asked.wanted, before))
-        choices, used, waited = await self._whole(tasks, asked.wanted)
+            form = _CompletionStream(heading, asked.wanted, before)
+            return await self._stream(request, model, tasks, form)
+        choices, used, waited = await self._whole(model, tasks, asked.wanted)
         for choice in choices:
             choice.text = before[choice.index] + choice.text
         return web.json_response(shapes.completion(heading, choices, used), headers=waited)
 
-    def _grammars(self) -> GrammarJobs:
-        if self._known_grammars is None:
-            self._known_grammars = GrammarJobs(self._mesh.model.text_file)
-        return self._known_grammars
-
     def _tasks(
         self,
+        asked: AskedModel,
         client: str,
         wanted: Wanted,
         prompts: Sequence[tuple[int, ...]],
@@ -434,8 +483,8 @@ class Gateway:
         front: int = 0,
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
-        model = self._model()
-        self._line.check(len(prompts) * wanted.choices, client)
+        model = asked.chosen
+        asked.line.check(len(prompts) * wanted.choices, client)
         tasks: list[Task] = []
         for prompt in prompts:
             room_for(len(prompt), wanted.max_tokens, model.context)
@@ -447,15 +496,15 @@ class Gateway:
                     wanted.stop,
                     PLAN_WAIT_S,
                     steering=Steering(wanted.alternatives, wanted.bias),
-                    guide=self._grammars().guided(form) if form is not None else None,
+                    guide=asked.grammars().guided(form) if form is not None else None,
                     seat_wait_s=self._options.full_wait_s,
                     front=front,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling, client))
         return tasks
 
-    def _heading(self, prefix: str, wanted: Wanted) -> Heading:
-        model = self._model()
+    def _heading(self, asked: AskedModel, prefix: str, wanted: Wanted) -> Heading:
+        model = asked.chosen
         return Heading(
             f"{prefix}-{os.urandom(12).hex()}",
             int(time.time()),
@@ -465,14 +514,14 @@ class Gateway:
         )
 
     async def _whole(
-        self, tasks: Sequence[Task], wanted: Wanted
+        self, asked: AskedModel, tasks: Sequence[Task], wanted: Wanted
     ) -> tuple[list[Choice], Usage, dict[str, str]]:
         since = time.monotonic()
-        ahead = self._line.waiting
+        ahead = asked.line.waiting
         waited_s = 0.0
         choices = [Choice(task.index) for task in tasks]
         used = Used(wanted.choices)
-        async with aclosing(self._answers.together(tasks)) as events:
+        async with aclosing(asked.answers.together(tasks)) as events:
             async for event in events:
                 choice = choices[event.index]
                 match event:
@@ -490,11 +539,15 @@ class Gateway:
         return choices, used.all, _waited(ahead, waited_s)
 
     async def _stream(
-        self, request: web.Request, tasks: Sequence[Task], form: _ChatStream | _CompletionStream
+        self,
+        request: web.Request,
+        asked: AskedModel,
+        tasks: Sequence[Task],
+        form: _ChatStream | _CompletionStream,
     ) -> web.StreamResponse:
         """Server-sent events. Refusals before the first word are answers of their own; later ones end the stream."""
         since = time.monotonic()
-        ahead = self._line.waiting
+        ahead = asked.line.waiting
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         )
@@ -503,7 +556,7 @@ class Gateway:
         async def send(part: Shape) -> None:
             await response.write(b"data: " + json.dumps(part, ensure_ascii=False).encode() + b"\n\n")
 
-        async with aclosing(self._answers.together(tasks)) as events:
+        async with aclosing(asked.answers.together(tasks)) as events:
             try:
                 async for event in events:
                     if not response.prepared and not isinstance(event, Begun):
@@ -529,6 +582,11 @@ class Gateway:
             await send(form.used(used.all))
         await response.write(b"data: [DONE]\n\n")
         return response
+
+
+def _is_offered(key: tuple[str, str], decoders: Decoders) -> bool:
+    name, model = key
+    return name in decoders and decoders[name].model == model
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,62 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from peer.errors import BadCommand
 from peer.launch.stored_models import Kind, StoredModel
 from peer.member.mesh_member import MeshMember
-from peer.state.generated.commands import ModelOffered
+from peer.state.generated.commands import DecoderOffered, ModelOffered, Objective
 from peer.state.member_commands import check_command
 from peer.state.mesh_state import refusal
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
+from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from planner.types import WeightFormat
 
+CONTEXT: Final = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
 
-def offer_of_store(store: Store, name: str, called: str | None = None) -> ModelOffered:
+AnOffer = TypeVar("AnOffer", ModelOffered, DecoderOffered)
+
+
+Offered = ModelOffered | DecoderOffered
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a mesh promises of a model that answers in words. `context` None: CONTEXT tokens; never more than the model
+    was trained for.
+    """
+
+    context: int | None = None
+    sessions: int = 1
+    objective: Objective = "latency"
+
+
+def offer_of_store(
+    store: Store, name: str, weights: WeightFormat, room: Room, called: str | None = None
+) -> Offered:
     """The offer of a model, imported where the store does not have it, under its own name where it is not `called`
     otherwise. Raises ModelError, and BadCommand for a name that no offer may have.
     """
-    model, manifest = graph_of_store(store, name)
-    return offer_of(model, called or manifest.name)
+    from peer.launch.model_import import find_or_import_any  # importers, which status need not wait for
+
+    return _offer(store, find_or_import_any(store, name, weights), room, called)
 
 
 def graph_of_store(store: Store, name: str) -> tuple[str, GraphManifest]:
     """The id and the manifest of a model, imported where the store does not have it. Raises ModelError, StoreError."""
-    from peer.launch.model_import import find_or_import_graph  # importers, which status need not wait for
+    from peer.launch.model_import import find_or_import_graph
 
     model = find_or_import_graph(store, name)
     return model, decode_graph_manifest(store.manifest_bytes(model))
 
 
 def served_of_store(
-    store: Store, names: Sequence[str], weights: WeightFormat
-) -> tuple[str | None, list[ModelOffered]]:
-    """Of the models of a mesh, imported where the store does not have them, the id of the one that answers in words
-    (None: none does), and the offers of the others. Raises as `offer_of_store`, and BadCommand for a second one that
-    answers.
+    store: Store, names: Sequence[str], weights: WeightFormat, room: Room
+) -> tuple[str | None, list[Offered]]:
+    """Of the models of a mesh, imported where the store does not have them, the id of the first one that answers in
+    words (None: none does), and the offers of the others. Raises as `offer_of_store`.
     """
     from peer.launch.model_import import find_or_import_any
 
-    words: StoredModel | None = None
-    offered: list[ModelOffered] = []
+    own: StoredModel | None = None
+    offered: list[Offered] = []
     for name in names:
         found = find_or_import_any(store, name, weights)
-        if found.kind is not Kind.ANSWERS:
-            offered.append(offer_of(found.model_id, found.name))
-        elif words is None or words.model_id == found.model_id:
-            words = found
-        else:
-            raise BadCommand(
-                f"{words.name} and {found.name} both answer in words, and a mesh has one model that does: serve the "
-                "other in a mesh of its own"
-            )
-    return words.model_id if words is not None else None, offered
+        if found.kind is Kind.ANSWERS and own is None:
+            own = found
+        elif own is None or found.model_id != own.model_id:
+            offered.append(_offer(store, found, room, None))
+    return own.model_id if own is not None else None, offered
 
 
-async def offer_beside(mesh: MeshMember, wanted: ModelOffered) -> None:
+def _offer(store: Store, found: StoredModel, room: Room, called: str | None) -> Offered:
+    if found.kind is not Kind.ANSWERS:
+        return offer_of(found.model_id, called or found.name)
+    manifest = decode_manifest(store.manifest_bytes(found.model_id))
+    context = min(room.context or CONTEXT, manifest.context)
+    wanted = DecoderOffered(
+        called or manifest.name,
+        found.model_id,
+        len(manifest.units),
+        context,
+        room.sessions,
+        room.objective,
+    )
+    return _checked(wanted)
+
+
+async def offer_beside(mesh: MeshMember, wanted: Offered) -> None:
     """Has the log say it, unless it does. Raises BadCommand for a name that is taken."""
-    known = mesh.view.state.offers.get(wanted.name)
+    state = mesh.view.state
+    known = state.decoders.get(wanted.name) or state.offers.get(wanted.name)
     if known is not None and known.model == wanted.model:
         return
     if why := refusal(mesh.view.state, wanted):
@@ -68,12 +103,15 @@ async def offer_beside(mesh: MeshMember, wanted: ModelOffered) -> None:
 
 def offer_of(model: str, name: str) -> ModelOffered:
     """Raises BadCommand for a name that no offer may have."""
-    wanted = ModelOffered(model, name)
+    return _checked(ModelOffered(model, name))
+
+
+def _checked(wanted: AnOffer) -> AnOffer:
     try:
         check_command(wanted)
     except BadCommand:
         raise BadCommand(
-            f"the model calls itself {name!r:.80}, which is no name of an offer: give one of letters, digits and "
-            "_.:+- with --name"
+            f"the model calls itself {wanted.name!r:.80}, which is no name of an offer: give one of letters, digits "
+            "and _.:+- with --name"
         ) from None
     return wanted

@@ -66,6 +66,7 @@ class Lending:
         where the mesh has one.
         """
         self._parts.flow.lend(fetcher, self.options.threads)
+        self._parts.decoders.lend(self.options, fetcher, self._report)
         self._start(self._around.follow(self._parts.ticks.after))
         if self._parts.model.manifest is not None:
             self._hold(fetcher, self._parts.model.manifest)
@@ -134,6 +135,7 @@ class Lending:
 
     def leave(self) -> None:
         """Loads and unloads nothing any more: what is held now is what the log tells after a restart."""
+        self._parts.decoders.leave()
         if self._holding is not None:
             self._holding.leave()
 

@@ -14,6 +14,7 @@ from peer.consensus.errors import BadBoot
 from peer.conversation.entry_links import is_proven
 from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import Coordinating, Gate
+from peer.coordination.decoder_planning_service import DecoderPlanning
 from peer.coordination.offer_placement_service import Placing
 from peer.coordination.plan_forecast import Foresight, agent_of
 from peer.coordination.remeasure_requests import freshening
@@ -66,6 +67,7 @@ def coordinates(mesh: MeshMember, fetcher: Fetcher, foresight: Foresight | None 
             foresight=foresight,
             freshening=freshening(links) if foresight is not None else None,
             placing=partial(Placing, fetcher.graph_manifest, links.dialer.speaks, flops),
+            decoders=partial(DecoderPlanning, view.me, fetcher.manifest, units, links.dialer.speaks),
         )
 
     if foresight is not None:
@@ -102,6 +104,7 @@ def rejoining(mesh: MeshMember, options: PeerOptions, latest: Latest | None) -> 
         if latest is not None and mesh.lending is not None and not mesh.is_over():
             await mesh.view.measured(await mesh.lending.measured(latest()))
             mesh.lending.report_again()
+            mesh.parts.decoders.report_again()
 
     return rejoin
 

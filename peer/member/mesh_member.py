@@ -9,7 +9,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from peer.audit.step_checks import Checks
 from peer.consensus.events import Settings
 from peer.conversation.conversation_client import Talking
 from peer.errors import BadCommand, CannotServe, NoPlan, PeerError
-from peer.limits import SESSION_BYTES
+from peer.member.answering_model import AnsweringModel
 from peer.member.epoch_recovery import answered, best_state, requested
 from peer.member.leader_watch import HANDOVER_GRACE_S, LeaderWatch
 from peer.member.lending import Lending
@@ -32,6 +32,7 @@ from peer.member.reconnect import Away
 from peer.member.report_checks import checked_report
 from peer.member.status_report import report_of
 from peer.model.fetcher import Fetcher, PieceSource
+from peer.model.piece_exchange import Pieces
 from peer.model.text_inputs import TextReader
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation
@@ -127,9 +128,23 @@ class MeshMember:
 
     def conversation(self) -> Conversation:
         """A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known."""
-        return Conversation(
-            self.sessions, self.model.prompts, os.urandom(SESSION_BYTES), self.sessions.own_ends
-        )
+        return AnsweringModel(self.view, self.model, self.sessions).conversation()
+
+    async def answering(self, name: str | None = None) -> AnsweringModel:
+        """The model that answers in words under that name, once its tokenizer is here; None: the mesh's own. Raises
+        NoPlan where there is none, CannotServe where its tokenizer cannot be had, BadCommand for a further one where
+        this peer keeps the ends of the mesh's own.
+        """
+        own = self.view.state.model
+        if name is None or (own is not None and own.name == name):
+            return AnsweringModel(self.view, self.model, self.sessions)
+        if self._fetcher is None:
+            raise NoPlan("this peer is not in its mesh yet")
+        if self.sessions.own_ends is not None:
+            raise BadCommand(f"--pin-ends is for the mesh's own model: ask {name} without it")
+        found = self.parts.decoders.named(name)
+        await found.learn(self._fetcher)
+        return AnsweringModel(found.view, found.parts.model, found.parts.sessions, found.mark)
 
     def fetch_by(self, fetcher: Fetcher) -> None:
         """Takes what gets the manifests of the models that are offered beside the mesh's own."""
@@ -243,11 +258,25 @@ class MeshMember:
         return lending
 
     def piece_sources(self, ref: BlobRef) -> Sequence[PieceSource]:
-        """The connected members that hold a unit of this blob; the leader, whose store the server shows, last."""
-        manifest, pieces = self.model.manifest, self.model.pieces
-        if manifest is None or pieces is None:
-            return ()
+        """The connected members that hold a unit of this blob, of any model that answers in words; the leader, whose
+        store the server shows, last.
+        """
+        state = self.view.state
+        models = [(self.model, {peer: member.held for peer, member in state.members.items()})]
+        for parts in self.parts.decoders:
+            if (decoder := state.decoders.get(parts.name)) is not None:
+                models.append((parts.parts.model, dict(decoder.held)))
+        for model, held in models:
+            manifest, pieces = model.manifest, model.pieces
+            if manifest is None or pieces is None:
+                continue
+            if any(pieces.has(bytes.fromhex(each)) for each in ref.pieces):
+                return self._holders_of(ref, manifest, pieces, held)
+        return ()
 
+    def _holders_of(
+        self, ref: BlobRef, manifest: Manifest, pieces: Pieces, held: Mapping[str, Sequence[Run_]]
+    ) -> Sequence[PieceSource]:
         everywhere = ref in (manifest.tokenizer, *manifest.graphs())
 
         def has(runs: Sequence[Run_]) -> bool:
@@ -258,11 +287,11 @@ class MeshMember:
                 peer, bytes.fromhex(ref.pieces[index]), ref.piece_bytes(index)
             )
 
-        leader, members = self.view.leader, self.view.state.members
+        leader = self.view.leader
         return [
             PieceSource(peer, get(peer), last_resort=peer == leader)
             for peer in self.links.dialer.connected_peers()
-            if peer == leader or (peer in members and has(members[peer].held))
+            if peer == leader or (peer in held and has(held[peer]))
         ]
 
     # --- the founder's part
@@ -444,7 +473,10 @@ class MeshMember:
                     if view.replica.leads and not await self._hand_over():
                         reason = CLOSED
                 self.stage.leave()
+                self.parts.decoders.leave_stages()
                 await self.stage.idle()
+                for decoder in self.parts.decoders:
+                    await decoder.parts.stage.idle()
         except (TimeoutError, PeerError) as error:
             log.info("leaving without waiting: %s", error)
         follows = view.replica is not None and not view.replica.leads

@@ -10,15 +10,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from typing import Final
 
 from peer.coordination.leadership import Leadership
+from peer.member.decoder_parts import AllDecoders
 from peer.member.frame_router import FrameRouter
-from peer.model.local_model import LocalModel
-from peer.origin.session_host import SessionHost
+from peer.member.model_parts import ModelParts
 from peer.replication.mesh_view import MeshView
 from peer.stage.flow_host import FlowHost
-from peer.stage.stage_host import StageHost
 from peer.transport.connection import Engine
 from peer.transport.peer_links import PeerLinks
 from peer.transport.ticker import Ticks
@@ -51,13 +51,12 @@ class PeerParts:
         self.links = PeerLinks(hello, engine, signal, new_id, third)
         self.view = MeshView(self.links, patient=patient)
         self.leadership = Leadership(self.links, self.view)
-        self.model = LocalModel(store, self.links)
-        self.stage = StageHost(self.links, self.view, self.model)
-        self.sessions = SessionHost(self.links, self.view)
+        numbers = count(1)
+        self.own = ModelParts(self.links, self.view, store, numbers)
+        self.model, self.stage, self.sessions = self.own.model, self.own.stage, self.own.sessions
+        self.decoders = AllDecoders(self.links, self.view, store, numbers)
         self.flow = FlowHost(self.links, self.view, store)
-        self.router = FrameRouter(
-            self.links, self.view, self.model, self.stage, self.sessions, self.flow, self.leadership
-        )
+        self.router = FrameRouter(self.links, self.view, self.own, self.decoders, self.flow, self.leadership)
         self.links.start(self.router.frame)
         self._ticker: asyncio.Task[None] | None = None
 
@@ -75,11 +74,9 @@ class PeerParts:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
-        await self.model.close()
-        await self.stage.close()
+        await self.decoders.close(reason)
         await self.flow.close()
-        self.sessions.close(reason)
-        await self.sessions.stop_reporting()
+        await self.own.close(reason)
         await self.links.stop_answering()
         await self.leadership.close()
         await self.view.close()
@@ -92,11 +89,13 @@ class PeerParts:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S if self.stage.core.active() else IDLE_TICK_S)
+            stages = (self.stage, *(each.parts.stage for each in self.decoders))
+            await asyncio.sleep(TICK_S if any(stage.core.active() for stage in stages) else IDLE_TICK_S)
             self.ticks.tick(asyncio.get_running_loop().time())
             try:
                 now = time.monotonic()
-                self.stage.tick(now)
+                for stage in stages:
+                    stage.tick(now)
                 self.flow.tick(now)
                 self.view.tick(now)
                 self.leadership.tick(now)

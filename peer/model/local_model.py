@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from peer.errors import NoPlan
 from peer.model.piece_exchange import ABSENT, Pieces
 from peer.model.prompts import Prompts
@@ -16,11 +18,13 @@ from planner.model.store import Store
 class LocalModel:
     """Before `know`, `manifest` and `pieces` are None: this peer can neither ask nor give pieces."""
 
-    def __init__(self, store: Store, links: PeerLinks) -> None:
+    def __init__(self, store: Store, links: PeerLinks, numbers: Iterator[int]) -> None:
+        """`numbers` of requests for pieces: one sequence for all models of this peer."""
         self.store = store
         self.manifest: Manifest | None = None
         self.pieces: Pieces | None = None
         self._links = links
+        self._numbers = numbers
         self._text: Text | None = None
         self._prompts: Prompts | None = None
 
@@ -55,7 +59,12 @@ class LocalModel:
     def know(self, manifest: Manifest) -> None:
         """Takes which model it is: this peer can ask, and give others pieces of weights that it has."""
         self.manifest = manifest
-        self.pieces = Pieces(self.store, manifest, self._links.dialer.connection, self._links.send)
+        links = self._links
+        self.pieces = Pieces(self.store, manifest, links.dialer.connection, links.send, self._numbers)
+
+    def has(self, sha256: bytes) -> bool:
+        """Whether a piece of that hash is one of this model, or of a cache of its answers that is lent."""
+        return self.pieces is not None and self.pieces.has(sha256)
 
     def requested(self, peer: str, frame: PieceRequest) -> None:
         """Gives a piece, or says that it is not here. Raises BadCommand when the other side asks for too much."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Final
 
 from peer.errors import BadCommand, CannotServe, ConnectionLost, PeerError
@@ -41,11 +42,13 @@ class Pieces:
         manifest: Manifest,
         connection: Callable[[str], Connection | None],
         send: Callable[[str, Frame], None],
+        numbers: Iterator[int] | None = None,
     ) -> None:
+        """`numbers` of requests: where several share a connection, each takes its own of one sequence."""
         self._store = store
         self._connection = connection
         self._send = send
-        self._next_id = 0
+        self._numbers = numbers if numbers is not None else count(1)
         self._asked: dict[int, tuple[str, asyncio.Future[bytes]]] = {}  # by id: whom, and who waits
         self._places: dict[bytes, tuple[BlobRef, int]] = {}  # SHA-256 of a piece: its blob, its number
         for blob in (*manifest.blobs(0, len(manifest.units)), manifest.tokenizer):
@@ -56,6 +59,10 @@ class Pieces:
         self._lent: dict[bytes, bytes] = {}  # by SHA-256, the last one last
         self._times_lent: Counter[bytes] = Counter()
         self.given_bytes = 0
+
+    def has(self, sha256: bytes) -> bool:
+        """Whether a piece of that hash is one of this model, or of a cache that is lent."""
+        return sha256 in self._places or sha256 in self._lent
 
     def requested(self, peer: str, frame: PieceRequest) -> None:
         """Answers when its turn comes. Raises BadCommand when the other side asks for too much at once."""
@@ -98,11 +105,11 @@ class Pieces:
 
         async def ranges() -> None:
             for offset in offsets:
-                count = min(MAX_RANGE_BYTES, size - offset)
-                body = await self._range(peer, sha256, offset, count)
-                if len(body) != count:
-                    raise CannotServe(f"it gave {len(body)} bytes of {count}")
-                made[offset : offset + count] = body
+                wanted = min(MAX_RANGE_BYTES, size - offset)
+                body = await self._range(peer, sha256, offset, wanted)
+                if len(body) != wanted:
+                    raise CannotServe(f"it gave {len(body)} bytes of {wanted}")
+                made[offset : offset + wanted] = body
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -134,13 +141,12 @@ class Pieces:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _range(self, peer: str, sha256: bytes, offset: int, count: int) -> bytes:
-        self._next_id += 1
-        number = self._next_id
+    async def _range(self, peer: str, sha256: bytes, offset: int, size: int) -> bytes:
+        number = next(self._numbers)
         waiting: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._asked[number] = (peer, waiting)
         try:
-            self._send(peer, PieceRequest(number, sha256, offset, count))
+            self._send(peer, PieceRequest(number, sha256, offset, size))
             async with asyncio.timeout(RANGE_WITHIN_S):
                 return await waiting
         except TimeoutError:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from peer.errors import PeerError
 from peer.origin.pinned_ends import OwnEnds
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.session.effects import Broken, Emit, Ended, FindRoute, OriginEffect, Reason, Send, Spare, Suspect
 from peer.session.origin import PATIENCE_S, OriginSession, Phase
 from peer.session.pinned_ends import not_usable, state_in
@@ -79,7 +79,7 @@ class Asking:
 class SessionHost:
     """All sessions that this peer asks. Routes keep to the mesh's protection settings."""
 
-    def __init__(self, links: PeerLinks, view: MeshView) -> None:
+    def __init__(self, links: PeerLinks, view: ModelView) -> None:
         self.links = links
         self.view = view
         self.breakers = Breakers()

@@ -17,7 +17,7 @@ from peer.consensus.records import Entry
 from peer.errors import BadCommand, NoPlan
 from peer.replication.leader_client import PATIENCE_S, LeaderLine, spelled
 from peer.replication.replica import Beginning, Keeper, Replica, who_leads
-from peer.state.generated.commands import MemberMeasured, ModelChosen
+from peer.state.generated.commands import MemberMeasured, ModelChosen, UnitsHeld
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.state.readiness import why_no_words
@@ -26,7 +26,15 @@ from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.transport.redial import Redial, wanted
 from peer.wire.generated.frames import Consensus
-from peer.wire.generated.requests import LEADER, MEASURED, PROPOSE, MeasuredRequest, ProposeRequest
+from peer.wire.generated.requests import (
+    HELD,
+    LEADER,
+    MEASURED,
+    PROPOSE,
+    HeldRequest,
+    MeasuredRequest,
+    ProposeRequest,
+)
 from peer.wire.json_codec import Body
 from peer.wire.request_kind import RequestKind
 
@@ -131,6 +139,10 @@ class MeshView:
         MeshError.
         """
         await self.ask_leader(MEASURED, MeasuredRequest(spelled(command), again))
+
+    async def holds(self, runs: tuple[tuple[int, int], ...]) -> None:
+        """Tells whoever leads which runs of units of the mesh's own model are loaded here. Raises MeshError."""
+        await self.ask_leader(HELD, HeldRequest(spelled(UnitsHeld(self.me, runs))))
 
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""

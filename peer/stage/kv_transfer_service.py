@@ -18,7 +18,7 @@ import numpy as np
 from peer.errors import BadCommand, CannotServe, PeerError
 from peer.model.local_model import LocalModel
 from peer.model.piece_exchange import OPEN_LENT
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.session.effects import StageEffect
 from peer.session.evidence import Floats
 from peer.session.kv_transfer_rules import (
@@ -54,7 +54,7 @@ class Caches:
     def __init__(
         self,
         links: PeerLinks,
-        view: MeshView,
+        view: ModelView,
         model: LocalModel,
         core: StageCore,
         units: Serving,

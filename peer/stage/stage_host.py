@@ -13,7 +13,7 @@ from typing import Final, assert_never
 
 from peer.errors import BadCommand, PeerError
 from peer.model.local_model import LocalModel
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.session.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
 from peer.session.seat import Seat
 from peer.session.stage import StageCore, StageRules
@@ -27,7 +27,7 @@ from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.wire.bundles import bundled
 from peer.wire.generated.frames import Frame
-from peer.wire.generated.requests import KV_COPY, KV_DIGEST, WAIT, KvDigestRequest
+from peer.wire.generated.requests import KvCopyRequest, KvDigestRequest
 from peer.wire.json_codec import Body
 
 MAX_WHY: Final = 500  # characters of a refusal
@@ -36,7 +36,7 @@ MAX_WHY: Final = 500  # characters of a refusal
 class StageHost:
     """`units` is None until this peer lends. `touched` is set whenever something came that a session may wait for."""
 
-    def __init__(self, links: PeerLinks, view: MeshView, model: LocalModel) -> None:
+    def __init__(self, links: PeerLinks, view: ModelView, model: LocalModel) -> None:
         self.units: Serving | None = None
         self.transfers: Caches | None = None
         self.touched = asyncio.Event()
@@ -49,8 +49,6 @@ class StageHost:
         rules = StageRules(self._author_of, self.may_ask, self._owed_milli, self._bring)
         self.core = StageCore(links.me, rules=rules)
         self.queue = Queue(self.core)  # those who wait for a seat here
-        links.on(WAIT, self.queue.answer)
-        links.on(KV_DIGEST, self._digest)
         view.subscribe(self._protect)
 
     def lend(self, units: Serving, journal: Journal, most_prefix_bytes: int) -> None:
@@ -63,11 +61,28 @@ class StageHost:
         self._journal = journal
         self.core.prefixes.resize(units.position_bytes, most_prefix_bytes)
         self.transfers = Caches(self._links, self._view, self._model, self.core, units, self.perform)
-        self._links.on(KV_COPY, self.transfers.lend)
 
     def may_ask(self, peer: str) -> str:
         """Returns why `peer` may not ask now, for people; "": it may."""
         return may_ask(self._view.state.fairness, self._view.state.ledger, peer)
+
+    async def digest(self, peer: str, said: KvDigestRequest) -> Body:
+        """What this peer caches of a session at positions [first, stop), for its asker only. Raises BadCommand."""
+        session = bytes.fromhex(said.session)
+        if self.units is None or self.core.asker(session) != peer:
+            raise BadCommand("kv_digest: expected a session of the asker's own")
+        runs = []
+        for run in self.units.runs:
+            found = await self.units.digest(run, session, said.first, said.stop)
+            if found is not None and found.have:
+                runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
+        return {"runs": runs}
+
+    async def lend_cache(self, peer: str, said: KvCopyRequest) -> Body:
+        """The answer to `kv_copy`. Raises BadCommand."""
+        if self.transfers is None:
+            raise BadCommand("kv_copy: expected a session that is computed here")
+        return await self.transfers.lend(peer, said)
 
     # --- what happens
 
@@ -187,18 +202,6 @@ class StageHost:
         if self.core.tokens_sampled > self._noted_tokens:
             journal.tokens(self.core.tokens_sampled - self._noted_tokens)
             self._noted_tokens = self.core.tokens_sampled
-
-    async def _digest(self, peer: str, said: KvDigestRequest) -> Body:
-        """What this peer caches of a session at positions [first, stop), for its asker only. Raises BadCommand."""
-        session = bytes.fromhex(said.session)
-        if self.units is None or self.core.asker(session) != peer:
-            raise BadCommand("kv_digest: expected a session of the asker's own")
-        runs = []
-        for run in self.units.runs:
-            found = await self.units.digest(run, session, said.first, said.stop)
-            if found is not None and found.have:
-                runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
-        return {"runs": runs}
 
 
 def _failed(result: Ran, error: PeerError) -> NotRan:

@@ -14,16 +14,14 @@ from typing import Final, Protocol
 
 from peer.errors import CannotServe, ConnectFailed, ConnectionLost, PeerError
 from peer.model.fetcher import Progress
-from peer.replication.leader_client import spelled
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.stage.unit_host import Serving
-from peer.state.generated.commands import PlanRecord, UnitsHeld
+from peer.state.generated.commands import PlanRecord
 from peer.storage.journal import Journal
 from peer.storage.journal_records import Load, Migrate, Operation, Run, Unload
 from peer.transport.peer_links import PeerLinks
-from peer.wire.generated.requests import HELD, HeldRequest
 from planner.errors import PlannerError
 
 REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
@@ -62,7 +60,7 @@ class Holding:
     def __init__(
         self,
         links: PeerLinks,
-        view: MeshView,
+        view: ModelView,
         stage: StageHost,
         units: Serving,
         journal: Journal,
@@ -172,7 +170,7 @@ class Holding:
             self.given_back.set()
 
     async def _report(self, held: tuple[Run_, ...]) -> None:
-        await self._view.ask_leader(HELD, HeldRequest(spelled(UnitsHeld(self._me, held))))
+        await self._view.holds(held)
         self._owner.reported()
 
     async def _load(self, run: Run_) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, assert_never, cast
 from peer.errors import BadCommand
 from peer.limits import MAX_TEXT
 from peer.state.conversations import Conversations, conversations_codec, converse
+from peer.state.decoders import Decoders, deciding, decoders_codec, unheld, without_decoder
 from peer.state.display_names import name_fault
 from peer.state.failure_domains import Surroundings
 from peer.state.fairness import Fairness, account_fairly, fairness_codec, settle
@@ -22,6 +23,7 @@ from peer.state.generated.commands import (
     MAX_TRANSACTIONS,
     ConversationCommand,
     CutsFixed,
+    DecoderCommand,
     FairnessCommand,
     LinkFacts,
     Member,
@@ -34,6 +36,7 @@ from peer.state.generated.commands import (
     MemberRenamed,
     MemberStatus,
     ModelChosen,
+    ModelWithdrawn,
     OfferCommand,
     People,
     PeopleCommand,
@@ -114,6 +117,7 @@ class MeshState:
     fairness: Fairness = field(default_factory=Fairness)
     wish: PlanWished | None = None  # None: the strategy `optimal`, by the model's objective
     offers: Offers = field(default_factory=dict)  # models that run beside `model`, by name
+    decoders: Decoders = field(default_factory=dict)  # those of them that answer in words, by name
 
     def ready_for(self, plan: PlanRecord) -> bool:
         """Whether every primary of `plan` holds its units; standbys may still load."""
@@ -163,9 +167,15 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
     if isinstance(command, FairnessCommand):
         settled = settle(state.ledger, state.fairness, command)
         return settled if isinstance(settled, str) else _settled(state, *settled)
+    if isinstance(command, ModelWithdrawn) and command.name in state.decoders:
+        return replace(state, decoders=without_decoder(state.decoders, command.name))
+    own = (state.model.name,) if state.model is not None else ()
     if isinstance(command, OfferCommand):
-        offers = offering(state.offers, state.model.name if state.model else "", command)
+        offers = offering(state.offers, (*own, *state.decoders), command)
         return offers if isinstance(offers, str) else replace(state, offers=offers)
+    if isinstance(command, DecoderCommand):
+        decoders = deciding(state.decoders, (*own, *state.offers), state.members, command)
+        return decoders if isinstance(decoders, str) else replace(state, decoders=decoders)
     match command:
         case ModelChosen():
             return _chosen(state, command)
@@ -221,8 +231,16 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
 
 
 def _chosen(state: MeshState, command: ModelChosen) -> MeshState:
-    offers = without(state.offers, command.name)
-    return replace(state, model=command, plan=None, proposed=None, refused="", standbys={}, offers=offers)
+    return replace(
+        state,
+        model=command,
+        plan=None,
+        proposed=None,
+        refused="",
+        standbys={},
+        offers=without(state.offers, command.name),
+        decoders=without_decoder(state.decoders, command.name),
+    )
 
 
 def _joined(state: MeshState, command: MemberJoined) -> MeshState | str:
@@ -240,7 +258,8 @@ def _joined(state: MeshState, command: MemberJoined) -> MeshState | str:
         incarnation=incarnation,
     )
     incarnations = seen(state.incarnations, peer, incarnation)
-    return replace(state, members={**state.members, peer: joined}, incarnations=incarnations)
+    members = {**state.members, peer: joined}
+    return replace(state, members=members, incarnations=incarnations, decoders=unheld(state.decoders, peer))
 
 
 def _with_member(state: MeshState, peer: str, **changes: Any) -> MeshState | str:
@@ -303,7 +322,8 @@ def _left(state: MeshState, peer: str) -> MeshState:
     members = {each: member for each, member in state.members.items() if each != peer}
     standbys = {each: standby for each, standby in state.standbys.items() if each != peer}
     links = tuple(link for link in state.links if peer not in (link.src, link.dst))
-    return replace(state, members=members, links=links, standbys=standbys)
+    decoders = unheld(state.decoders, peer)
+    return replace(state, members=members, links=links, standbys=standbys, decoders=decoders)
 
 
 def _ready(state: MeshState, command: StandbyReady) -> MeshState | str:
@@ -408,8 +428,9 @@ _state: Final = record(
         "fairness": fairness_codec,
         "wish": maybe(plan_wished_codec),
         "offers": offers_codec,
+        "decoders": decoders_codec,
     },
-    since={"fairness": Fairness(), "wish": None, "offers": {}},
+    since={"fairness": Fairness(), "wish": None, "offers": {}, "decoders": {}},
 )
 
 

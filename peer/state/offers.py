@@ -6,7 +6,7 @@ log does not have: it says runs of units [first, stop) and who holds them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -25,11 +25,11 @@ from peer.wire.json_codec import Codec, table
 Offers = Mapping[str, ModelOffer]  # by name
 
 
-def offering(offers: Offers, own: str, command: OfferCommand) -> Offers | str:
-    """The offers after `command`, or why it changes nothing. `own`: the name of the mesh's own model, or ""."""
+def offering(offers: Offers, taken: Collection[str], command: OfferCommand) -> Offers | str:
+    """The offers after `command`, or why it changes nothing. `taken`: the names of models that answer in words."""
     match command:
         case ModelOffered(model, name):
-            if name == own or name in offers:
+            if name in taken or name in offers:
                 return f"a model of this mesh is called {name} already: offer it under another name"
             if len(offers) >= MAX_MODELS:
                 return f"{MAX_MODELS} models are offered, which is the most; withdraw one"

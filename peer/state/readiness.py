@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from peer.state.decoder_sight import seen_as
 from peer.state.display_names import named
 from peer.state.mesh_state import AWAY, MeshState
 
@@ -10,6 +11,7 @@ NOBODY = "nobody lends a machine to it: one has to join"
 LOADING = "its peers are still loading"
 NOTHING = "nothing is offered yet, which shoal offer does"
 NO_WORDS = "no model of this mesh answers in words"
+NOT_OWN = "say which model is asked; these answer in words"
 
 
 def why_not_ready(state: MeshState) -> str:
@@ -26,6 +28,8 @@ def why_not_ready(state: MeshState) -> str:
 
 def runs_any(state: MeshState) -> bool:
     """Whether a model that the mesh offers has a place, and who runs it is there."""
+    if any(seen_as(state, name).serving() is not None for name in state.decoders):
+        return True
     return any(
         bool(offer.stages)
         and all(
@@ -38,5 +42,7 @@ def runs_any(state: MeshState) -> bool:
 
 def why_no_words(state: MeshState) -> str:
     """The same of a mesh that was founded for other models alone: what it runs."""
+    if state.decoders:
+        return f"{NOT_OWN}: {', '.join(sorted(state.decoders))}"
     runs = f"shoal run asks {', '.join(sorted(state.offers))}" if state.offers else NOTHING
     return f"{NO_WORDS}: {runs}"

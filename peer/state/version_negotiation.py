@@ -21,6 +21,7 @@ from peer.wire.generated.frames import Hello
 
 ENTRIES: Final = 4  # conversations that one is invited to, and is put out of, came with it
 OFFERS: Final = 5  # models beside the mesh's own came with it
+DECODERS: Final = 6  # those of them that answer in words
 OPENS: Final = 4  # and so did OPENs that name a front, or have no settings since their asker keeps its ends
 _SPEAKS: Final = re.compile(r"(.*) speaks ([0-9]{1,4})", re.DOTALL)
 
@@ -72,6 +73,8 @@ def needed_by(command: Command) -> int:
 
 def needed_to_lead(state: MeshState) -> int:
     """The version that a peer must speak to vote: a snapshot of an older one would lose a part of this state."""
+    if state.decoders:
+        return DECODERS
     if state.offers:
         return OFFERS
     entries = any(each.entry != OPEN for each in state.conversations.values())

@@ -13,6 +13,7 @@ from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.sampling import Sampling, needs_history, sample
 from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest
+from planner.types import WeightFormat
 from tests.e2e.real_mesh import CONTEXT, Models
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
@@ -21,8 +22,8 @@ QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 class Unsplit:
     """The whole model in one onnxruntime loop, nothing of the mesh around it."""
 
-    def __init__(self, models: Models) -> None:
-        manifest = decode_manifest(models.store.manifest_bytes(models.ids["8bit"]))
+    def __init__(self, models: Models, weights: WeightFormat = "8bit") -> None:
+        manifest = decode_manifest(models.store.manifest_bytes(models.ids[weights]))
         form = proven(models.store, manifest, "cpu", 1).form
         shard = make_shard(manifest, models.store, 0, len(manifest.units), "cpu", exact=form.plain)
         self.execution = Execution(shard, threads=1, context=CONTEXT, form=form)

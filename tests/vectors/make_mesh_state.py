@@ -9,10 +9,18 @@ from typing import Any
 from tracing import beside, written
 
 from peer.errors import BadCommand
+from peer.state.decoder_sight import seen_as
 from peer.state.failure_domains import UNKNOWN, Surroundings
 from peer.state.generated.commands import (
+    MAX_DECODERS,
     MAX_MODELS,
     ChoiceRecord,
+    DecoderActivated,
+    DecoderCommand,
+    DecoderHeld,
+    DecoderOffered,
+    DecoderPlanned,
+    DecoderRefused,
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -37,7 +45,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.member_commands import Command, decode_command, encode_command
-from peer.state.mesh_state import MeshState, apply, decode_state, encode_state
+from peer.state.mesh_state import MeshState, apply, decode_state, encode_state, state_digest
 from peer.state.protection import PRESETS
 
 PATH = beside(__file__, "mesh_state.json")
@@ -95,6 +103,21 @@ def some_placement(rng: random.Random, state: MeshState) -> ModelPlaced:
     return ModelPlaced(rng.choice(MODELS), version, found, rng.randrange(10**6), rng.randrange(10**6), why)
 
 
+def some_of_a_decoder(rng: random.Random, state: MeshState) -> DecoderCommand:
+    name = rng.choice(MODELS)
+    decoder = state.decoders.get(name)
+    proposed = decoder.proposed.version if decoder is not None and decoder.proposed is not None else 0
+    return rng.choice(
+        (
+            DecoderOffered(name, rng.choice("bc") * 64, 6, 128, 2, rng.choice(("latency", "throughput"))),
+            DecoderPlanned(name, some_plan(rng, state.index)),
+            DecoderActivated(name, proposed),
+            DecoderRefused(name, "no peer has room for the head: 80 MB wanted"),
+            DecoderHeld(name, rng.choice(PEERS), rng.choice((((0, 3),), ((0, 3), (3, 6)), ()))),
+        )
+    )
+
+
 def some_command(rng: random.Random, state: MeshState) -> Command:
     peer = rng.choice(PEERS)
     proposed = state.proposed.version if state.proposed else 0
@@ -127,8 +150,9 @@ def some_command(rng: random.Random, state: MeshState) -> Command:
             ModelWithdrawn(rng.choice(MODELS)),
             some_placement(rng, state),
             MemberRenamed(peer, rng.choice(("Ada's desk", "größer", "😀" * 64, "x" * 65, "", "a\u202eb"))),
+            some_of_a_decoder(rng, state),
         ),
-        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1, 3, 1, 3, 3),
+        (1, 6, 6, 4, 8, 4, 1, 3, 1, 1, 1, 1, 3, 1, 3, 3, 12),
     )[0]
 
 
@@ -185,6 +209,41 @@ def offers() -> list[Command]:
     ]
 
 
+def decoders() -> list[Command]:
+    """Names that are taken on either side, too many models, plans of what nobody offers, members that go and come."""
+    offered = DecoderOffered("a.b", "b" * 64, 6, 128, 2, "latency")
+    plan = some_plan(random.Random(SEED), 4)
+    held = DecoderHeld("a.b", "pa", ((0, 3),))
+    return [
+        held,
+        DecoderPlanned("a.b", plan),
+        offered,
+        offered,
+        ModelOffered("c" * 64, "a.b"),
+        ModelOffered("c" * 64, "graph"),
+        replace(offered, name="graph"),
+        held,
+        MemberJoined("pa", "one", True),
+        held,
+        DecoderPlanned("a.b", plan),
+        DecoderActivated("a.b", 3),
+        DecoderActivated("a.b", 4),
+        DecoderActivated("a.b", 4),
+        MemberJoined("pa", "one", True, incarnation=2),
+        held,
+        DecoderPlanned("a.b", replace(plan, version=9)),
+        DecoderRefused("a.b", "5 MiB are missing"),
+        MemberLeft("pa", "left"),
+        replace(offered, name="other"),
+        replace(MODEL, name="other"),
+        replace(offered, name="other"),
+        *(replace(offered, name=f"m{number}") for number in range(MAX_DECODERS)),
+        ModelWithdrawn("a.b"),
+        ModelWithdrawn("a.b"),
+        replace(offered, name="one-more"),
+    ]
+
+
 def protections() -> list[Command]:
     """Every level, and settings given alone."""
     alone = Protection(1250, False, "off", "simple", False, ("head", "größer 😀"), False, 1, 2)
@@ -196,6 +255,7 @@ def traces() -> list[dict[str, Any]]:
         traced("who lends less", 0, lends_less(random.Random(SEED))),
         traced("how answers are protected", 0, protections()),
         traced("models beside the mesh's own", 0, offers()),
+        traced("further models that answer in words", 0, decoders()),
     ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)
@@ -219,6 +279,9 @@ def traced(name: str, term: int, commands: list[Command]) -> dict[str, Any]:
                 "command": encode_command(command).decode(),
                 "state": encode_state(state).decode(),
                 "serving": None if serving is None else serving.version,
+                "seen": {name: state_digest(seen_as(state, name)) for name in ("a.b", *MODELS)}
+                if state.decoders
+                else {},
             }
         )
     return {"name": name, "term": term, "ops": ops}

@@ -9,12 +9,15 @@ from typing import Any
 from tracing import beside, written
 
 from peer.state.conversations import asker_of, thread
+from peer.state.decoders import mark_of
 from peer.state.fairness import counted_milli, may_ask
 from peer.state.generated.commands import (
     AnswerAdopted,
     CheckFailed,
     ConversationStarted,
     CutsFixed,
+    DecoderOffered,
+    DecoderRefused,
     EntryChosen,
     EntryOffered,
     FairnessChosen,
@@ -109,6 +112,8 @@ def owing(policy: Any, allowance_milli: int) -> tuple[Command, ...]:
     )
 
 
+DECODER = DecoderOffered("more", "c" * 64, 6, 128, 2, "latency")
+
 STATES: dict[str, tuple[Command, ...]] = {
     "nobody": (),
     "a mesh": BASE,
@@ -118,6 +123,7 @@ STATES: dict[str, tuple[Command, ...]] = {
     "somebody was put out": (*BASE, *BARRED),
     "a model is offered": (*BASE, *INVITED, ModelOffered("b" * 64, "other")),
     "it was withdrawn": (*BASE, ModelOffered("b" * 64, "other"), ModelWithdrawn("other")),
+    "a model for words is offered": (*BASE, *INVITED, ModelOffered("b" * 64, "other"), DECODER),
     "who owes much may not ask": owing("fair", 90_000),
     "as much as is allowed": owing("fair", 90_500),
     "balances order": owing("open", 0),
@@ -148,6 +154,8 @@ def proposals(peer: str) -> tuple[Command, ...]:
         ModelOffered("b" * 64, "other"),
         ModelWithdrawn("other"),
         ModelPlaced("other", 9, (), 0, 0, ()),
+        DECODER,
+        DecoderRefused("more", "no"),
         MemberJoined(peer, "x", True),
         MemberRenamed("bob", "x"),
         PlanRefused("no"),
@@ -179,6 +187,7 @@ def row(name: str, commands: tuple[Command, ...]) -> dict[str, Any]:
         "may_ask": {peer: may_ask(state.fairness, state.ledger, peer) for peer in PEERS},
         "counted_milli": {peer: counted_milli(state.fairness, state.ledger, peer) for peer in PEERS},
         "needed_to_lead": needed_to_lead(state),
+        "marks": {name: mark_of(name, each.model).hex() for name, each in state.decoders.items()},
         "asker_of": {session: asker_of(state.conversations, session) for session in SESSIONS},
         "thread": {
             leaf: [message.id for message in thread(messages, leaf)]
@@ -190,7 +199,7 @@ def row(name: str, commands: tuple[Command, ...]) -> dict[str, Any]:
 def versions() -> list[dict[str, Any]]:
     speak = {"old": 3, "new": 4, "newer": 5}
     offer = ModelOffered("b" * 64, "other")
-    commands: tuple[Command, ...] = (EntryChosen("c", True), said("m", "", "ann"), *BASE[:1], offer)
+    commands: tuple[Command, ...] = (EntryChosen("c", True), said("m", "", "ann"), *BASE[:1], offer, DECODER)
     voters: tuple[tuple[str, ...], ...] = ((), ("old",), ("new",), ("new", "old", "newer"), ("new", "newer"))
     return [
         {

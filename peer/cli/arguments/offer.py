@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 
 from peer.errors import BadCommand
-from peer.member.peer_options import text
+from peer.member.peer_options import positive, text
 from peer.state.generated.commands import ModelWithdrawn
 from peer.state.member_commands import check_command
 
 PLACED_S = 30.0  # for the mesh to find a place
+SESSIONS = 4  # as shoal serve promises
 
 
 def offered_name(value: str) -> str:
@@ -27,7 +28,7 @@ def offer_arguments(made: argparse.ArgumentParser) -> None:
         "model",
         type=text,
         metavar="MODEL",
-        help="an .onnx file, or the id of a model that shoal import brought, as shoal models shows it",
+        help="an .onnx file, a model that answers in words, or an id of shoal models",
     )
     made.add_argument(
         "--name",
@@ -37,10 +38,25 @@ def offer_arguments(made: argparse.ArgumentParser) -> None:
         help="what the mesh calls it: letters, digits and _.:+- [the model's own name]",
     )
     made.add_argument(
+        "--weights",
+        choices=("8bit", "4bit", "f32", "f16"),
+        default="8bit",
+        help="of a model that answers in words and is imported [%(default)s]",
+    )
+    made.add_argument(
+        "--context",
+        type=positive,
+        metavar="TOKENS",
+        help="of each conversation, where it answers in words [2048, or the model's if that is less]",
+    )
+    made.add_argument(
+        "--sessions", type=positive, default=SESSIONS, help="at once, where it answers in words [%(default)s]"
+    )
+    made.add_argument(
         "--wait",
         type=float,
         default=PLACED_S,
-        help="seconds in which the mesh may find a place for it [%(default)s]",
+        help="seconds in which the mesh may find a place for it, and load it [%(default)s]",
     )
 
 

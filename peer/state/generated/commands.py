@@ -51,6 +51,7 @@ MAX_KEPT_BYTES: Final = 65536  # of all of them
 MAX_COMPONENTS: Final = 64
 MAX_CHOICES: Final = 16  # that a plan is shown among
 MAX_MODELS: Final = 16  # offered beside the one that the mesh was begun for
+MAX_DECODERS: Final = 8  # that answer in words beside the one that the mesh was begun for
 MAX_RUN_STAGES: Final = 256  # of an offered model: as many as an entry of the log holds with their standbys
 MAX_RUN_STANDBYS: Final = 8  # of one stage of an offered model
 
@@ -337,6 +338,25 @@ class ModelOffer:
     latency_us: int = 0  # predicted, of one run
     rate_milli: int = 0  # predicted, thousandths of runs per second in a stream
     why: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """A further model that answers in words, with what the log says of the mesh's own: what is promised, and
+    its plans.
+    """
+
+    model: str
+    units: int
+    context: int
+    sessions: int
+    objective: Objective
+    plan: PlanRecord | None = None
+    proposed: PlanRecord | None = None  # a plan whose peers still load
+    refused: str = ""  # why there is no plan, when there is none
+    held: Mapping[str, tuple[tuple[int, int], ...]] = field(
+        default_factory=dict
+    )  # runs of its units that are loaded, by peer
 
 
 # --- commands ---------------------------------------------------------------------------------------------
@@ -754,6 +774,53 @@ class ModelPlaced:
     why: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DecoderOffered:
+    """The mesh answers with this model, too, under a name that no other model of the mesh has, with this
+    promise of room.
+    """
+
+    name: str
+    model: str
+    units: int
+    context: int
+    sessions: int
+    objective: Objective
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderPlanned:
+    """PlanProposed of that model."""
+
+    name: str
+    plan: PlanRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderActivated:
+    """PlanActivated of that model."""
+
+    name: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderRefused:
+    """PlanRefused of that model."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderHeld:
+    """UnitsHeld of that model."""
+
+    name: str
+    peer: str
+    held: tuple[tuple[int, int], ...]
+
+
 MemberCommand = (
     ModelChosen
     | MemberJoined
@@ -791,6 +858,7 @@ LedgerCommand = WorkRecorded
 FairnessCommand = FairnessChosen | CheckFailed | PeerPardoned
 UpkeepCommand = StandbyReady | TransactionBegun | TransactionEnded | SignalingListed | CutsFixed | PlanWished
 OfferCommand = ModelOffered | ModelWithdrawn | ModelPlaced
+DecoderCommand = DecoderOffered | DecoderPlanned | DecoderActivated | DecoderRefused | DecoderHeld
 KnownCommand = (
     ModelChosen
     | MemberJoined
@@ -836,6 +904,11 @@ KnownCommand = (
     | ModelOffered
     | ModelWithdrawn
     | ModelPlaced
+    | DecoderOffered
+    | DecoderPlanned
+    | DecoderActivated
+    | DecoderRefused
+    | DecoderHeld
 )
 
 
@@ -1080,6 +1153,20 @@ model_offer_codec: Final = record(
         "why": listed(text),
     },
 )
+decoder_codec: Final = record(
+    Decoder,
+    {
+        "model": model_id_pattern,
+        "units": uint,
+        "context": uint,
+        "sessions": uint,
+        "objective": objective_codec,
+        "plan": maybe(plan_record_codec),
+        "proposed": maybe(plan_record_codec),
+        "refused": text,
+        "held": table(listed(span)),
+    },
+)
 model_chosen_codec: Final = record(
     ModelChosen,
     {
@@ -1269,6 +1356,23 @@ model_placed_codec: Final = record(
         "why": listed(text),
     },
 )
+decoder_offered_codec: Final = record(
+    DecoderOffered,
+    {
+        "name": model_name_pattern,
+        "model": model_id_pattern,
+        "units": uint,
+        "context": uint,
+        "sessions": uint,
+        "objective": objective_codec,
+    },
+)
+decoder_planned_codec: Final = record(DecoderPlanned, {"name": model_name_pattern, "plan": plan_record_codec})
+decoder_activated_codec: Final = record(DecoderActivated, {"name": model_name_pattern, "version": uint})
+decoder_refused_codec: Final = record(DecoderRefused, {"name": model_name_pattern, "reason": text})
+decoder_held_codec: Final = record(
+    DecoderHeld, {"name": model_name_pattern, "peer": text, "held": listed(span)}
+)
 CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     ModelChosen: model_chosen_codec,
     MemberJoined: member_joined_codec,
@@ -1314,6 +1418,11 @@ CODECS: Final[Mapping[type[Any], Codec[Any]]] = {
     ModelOffered: model_offered_codec,
     ModelWithdrawn: model_withdrawn_codec,
     ModelPlaced: model_placed_codec,
+    DecoderOffered: decoder_offered_codec,
+    DecoderPlanned: decoder_planned_codec,
+    DecoderActivated: decoder_activated_codec,
+    DecoderRefused: decoder_refused_codec,
+    DecoderHeld: decoder_held_codec,
 }
 
 # The version of the protocol that brought a command, where that is above the lowest one.
@@ -1327,6 +1436,11 @@ SINCE: Final[Mapping[type[Any], int]] = {
     ModelOffered: 5,
     ModelWithdrawn: 5,
     ModelPlaced: 5,
+    DecoderOffered: 6,
+    DecoderPlanned: 6,
+    DecoderActivated: 6,
+    DecoderRefused: 6,
+    DecoderHeld: 6,
 }
 
 # Who may propose a command: the leader, an owner, a member that is there to stay (headless), the
@@ -1376,4 +1490,9 @@ PROPOSED_BY: Final[Mapping[type[Any], str]] = {
     ModelOffered: "owner",
     ModelWithdrawn: "owner",
     ModelPlaced: "leader",
+    DecoderOffered: "owner",
+    DecoderPlanned: "leader",
+    DecoderActivated: "leader",
+    DecoderRefused: "leader",
+    DecoderHeld: "leader",
 }

@@ -284,6 +284,10 @@ def options(store: Path, model: str) -> argparse.Namespace:
         "api": None,
         "api_embedding_model": None,
         "more": [],
+        "context": None,
+        "sessions": 1,
+        "goal": None,
+        "objective": "latency",
     }
     return argparse.Namespace(store=store, model=model, what="", rounds=1, tokens=1, **rest)
 

@@ -1,16 +1,16 @@
-"""What a founder serves: at most one model that answers in words, anywhere among the others, or none."""
+"""What a founder serves: the first model that answers in words is the mesh's own, and all others are offered."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from peer.errors import BadCommand
-from peer.launch import model_import
-from peer.launch.offered_models import served_of_store
+from peer.launch import model_import, offered_models
+from peer.launch.offered_models import Room, served_of_store
 from peer.launch.stored_models import Kind, StoredModel
-from peer.state.generated.commands import ModelOffered
+from peer.state.generated.commands import DecoderOffered, ModelOffered
 from planner.model.store import Store
 
 
@@ -43,11 +43,19 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
 def test_the_one_that_answers_is_the_meshs_own_and_the_others_are_offered(
     store: Store, names: tuple[str, ...], own: StoredModel | None, offered: list[ModelOffered]
 ) -> None:
-    assert served_of_store(store, names, "8bit") == (own.model_id if own is not None else None, offered)
+    assert served_of_store(store, names, "8bit", Room()) == (
+        own.model_id if own is not None else None,
+        offered,
+    )
 
 
-def test_a_second_one_that_answers_is_refused_by_name(store: Store) -> None:
-    with pytest.raises(
-        BadCommand, match="talker and other both answer in words, and a mesh has one model that does"
-    ):
-        served_of_store(store, ("talker", "det", "other"), "8bit")
+@pytest.mark.parametrize(("asked", "context"), [(None, 512), (64, 64), (4096, 512)])
+def test_a_second_one_that_answers_is_offered_with_the_room_that_is_promised(
+    store: Store, monkeypatch: pytest.MonkeyPatch, asked: int | None, context: int
+) -> None:
+    monkeypatch.setattr(Store, "manifest_bytes", lambda _, model: model.encode())
+    manifest = SimpleNamespace(name="other", context=512, units=("embed", "attn", "ffn", "head"))
+    monkeypatch.setattr(offered_models, "decode_manifest", lambda _: manifest)
+    own, offered = served_of_store(store, ("talker", "det", "other"), "8bit", Room(asked, 3, "throughput"))
+    assert own == TALKER.model_id
+    assert offered == [OFFERED_DET, DecoderOffered("other", OTHER.model_id, 4, context, 3, "throughput")]

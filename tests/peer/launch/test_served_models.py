@@ -6,8 +6,8 @@ import pytest
 
 from peer.cli.main import parser
 from peer.errors import BadCommand
-from peer.launch.served_models import check_asked
-from peer.state.generated.commands import ModelChosen, ModelOffered
+from peer.launch.served_models import asked_model
+from peer.state.generated.commands import DecoderOffered, ModelChosen, ModelOffered
 from peer.state.mesh_state import MeshState, apply
 
 OWN = ModelChosen("a" * 64, "talker", 4, 128, 2, "latency")
@@ -15,7 +15,10 @@ OCR, DET = ModelOffered("b" * 64, "ocr"), ModelOffered("c" * 64, "det")
 ALL = "talker answers in words, and shoal run asks det, ocr"
 
 
-def mesh(*commands: ModelChosen | ModelOffered) -> MeshState:
+MORE = DecoderOffered("more", "d" * 64, 4, 128, 2, "latency")
+
+
+def mesh(*commands: ModelChosen | ModelOffered | DecoderOffered) -> MeshState:
     state = MeshState()
     for command in commands:
         state = apply(state, command)
@@ -24,7 +27,16 @@ def mesh(*commands: ModelChosen | ModelOffered) -> MeshState:
 
 @pytest.mark.parametrize("asked", [None, "talker", "a" * 64, "a" * 12])
 def test_the_model_that_answers_is_asked_by_its_name_its_id_or_by_none(asked: str | None) -> None:
-    check_asked(mesh(OWN, OCR), asked)
+    assert asked_model(mesh(OWN, OCR, MORE), asked) is None
+
+
+@pytest.mark.parametrize("asked", ["more", "d" * 64, "d" * 12])
+def test_a_further_one_is_asked_by_its_name_or_its_id(asked: str) -> None:
+    assert asked_model(mesh(OWN, OCR, MORE), asked) == "more"
+
+
+def test_the_only_one_of_a_mesh_without_a_model_of_its_own_need_not_be_named() -> None:
+    assert asked_model(mesh(OCR, MORE), None) == "more"
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,12 @@ def test_the_model_that_answers_is_asked_by_its_name_its_id_or_by_none(asked: st
             "b" * 64,
             "ocr computes outputs of inputs and answers no questions: shoal run LINK ocr --input FILE asks it",
         ),
+        (mesh(OWN, MORE), "gpt", "this mesh serves no model 'gpt': talker, more answer in words"),
+        (
+            mesh(MORE, DecoderOffered("most", "e" * 64, 4, 128, 2, "latency")),
+            None,
+            "say which model is asked, with --model: more, most answer in words",
+        ),
         (mesh(OCR, DET), None, "no model of this mesh answers in words: shoal run asks det, ocr"),
         (
             mesh(),
@@ -56,7 +74,7 @@ def test_any_other_is_refused_with_what_the_mesh_serves(
     state: MeshState, asked: str | None, why: str
 ) -> None:
     with pytest.raises(BadCommand) as refusal:
-        check_asked(state, asked)
+        asked_model(state, asked)
     assert str(refusal.value) == why
 
 

@@ -23,6 +23,11 @@ from peer.state.generated.commands import (
     ConversationRemoved,
     ConversationStarted,
     CutsFixed,
+    DecoderActivated,
+    DecoderHeld,
+    DecoderOffered,
+    DecoderPlanned,
+    DecoderRefused,
     EntryChosen,
     EntryOffered,
     EntryWithdrawn,
@@ -43,6 +48,8 @@ from peer.state.generated.commands import (
     ParticipantPutOut,
     ParticipantSet,
     PeerPardoned,
+    PlanRecord,
+    PlanStage,
     PlanWished,
     RoleGiven,
     RoleTaken,
@@ -110,6 +117,11 @@ EXAMPLES: tuple[Command, ...] = (
     ModelOffered("b" * 64, "pp-ocr"),
     ModelPlaced("pp-ocr", 7, (RunStage(0, 2, "pa", ("pb",), 5), RunStage(2, 3, "pb")), 1, 2, ("because",)),
     ModelWithdrawn("pp-ocr"),
+    DecoderOffered("more", "c" * 64, 6, 128, 2, "throughput"),
+    DecoderPlanned("more", PlanRecord(7, (PlanStage(0, 6, "pa", ("pb",), 1, 2, 3),), 4, 5, ("because",))),
+    DecoderActivated("more", 7),
+    DecoderRefused("more", "5 MiB are missing"),
+    DecoderHeld("more", "pa", ((0, 6),)),
 )
 
 

@@ -11,6 +11,7 @@ import { checksum, dump, list, load, maybe, record, table, text, uint } from '..
 import { byBytes } from '../wire/utf8_order';
 import { type Command, decodeCommand } from './member_commands';
 import { type Conversations, conversationsCodec, converse } from './conversations';
+import { type Decoders, deciding, decodersCodec, unheld, withoutDecoder } from './decoders';
 import { nameFault } from './display_names';
 import { accountFairly, type Fairness, fairnessCodec, OPEN_TO_ALL, settle } from './fairness';
 import { EMPTY_LEDGER, type Ledger, ledgerCodec } from './work_ledger';
@@ -42,6 +43,7 @@ import {
   bareModelChosenCodec,
   barePlanWishedCodec,
   isConversationCommand,
+  isDecoderCommand,
   isFairnessCommand,
   isOfferCommand,
   isPeopleCommand,
@@ -85,6 +87,7 @@ export interface MeshState {
   readonly fairness: Fairness;
   readonly wish: PlanWished | null; // null: the strategy `optimal`, by the model's objective
   readonly offers: Offers; // models that run beside `model`, by name
+  readonly decoders: Decoders; // those of them that answer in words, by name
 }
 
 export const EMPTY_STATE: MeshState = {
@@ -110,6 +113,7 @@ export const EMPTY_STATE: MeshState = {
   fairness: OPEN_TO_ALL,
   wish: null,
   offers: new Map(),
+  decoders: new Map(),
 };
 
 /** Whether every primary of `plan` holds its units; standbys may still load. */
@@ -156,8 +160,17 @@ function changed(state: MeshState, command: Command): MeshState | string {
   }
   if (isPeopleCommand(command)) return having(state, 'people', govern(state.people, command));
   if (isFairnessCommand(command)) return settled(state, settle(state.ledger, state.fairness, command));
+  if (command.kind === 'ModelWithdrawn' && state.decoders.has(command.name)) {
+    return { ...state, decoders: withoutDecoder(state.decoders, command.name) };
+  }
+  const own = state.model === null ? [] : [state.model.name];
   if (isOfferCommand(command)) {
-    return having(state, 'offers', offering(state.offers, state.model?.name ?? '', command));
+    const taken = new Set([...own, ...state.decoders.keys()]);
+    return having(state, 'offers', offering(state.offers, taken, command));
+  }
+  if (isDecoderCommand(command)) {
+    const taken = new Set([...own, ...state.offers.keys()]);
+    return having(state, 'decoders', deciding(state.decoders, taken, state.members, command));
   }
   switch (command.kind) {
     case 'ModelChosen':
@@ -218,7 +231,8 @@ function having<K extends keyof MeshState>(
 
 function chosen(state: MeshState, model: ModelChosen): MeshState {
   const offers = without(state.offers, model.name);
-  return { ...state, model, plan: null, proposed: null, refused: '', standbys: new Map(), offers };
+  const decoders = withoutDecoder(state.decoders, model.name);
+  return { ...state, model, plan: null, proposed: null, refused: '', standbys: new Map(), offers, decoders };
 }
 
 function joined(state: MeshState, command: MemberJoined): MeshState | string {
@@ -230,7 +244,8 @@ function joined(state: MeshState, command: MemberJoined): MeshState | string {
     ...{ headless, durable, incarnation },
   };
   const members = new Map(state.members).set(peer, made);
-  return { ...state, members, incarnations: seen(state.incarnations, peer, incarnation) };
+  const incarnations = seen(state.incarnations, peer, incarnation);
+  return { ...state, members, incarnations, decoders: unheld(state.decoders, peer) };
 }
 
 function withMember(state: MeshState, peer: string, changes: Partial<Member>): MeshState | string {
@@ -297,7 +312,7 @@ function left(state: MeshState, peer: string): MeshState {
   const members = new Map([...state.members].filter(([each]) => each !== peer));
   const standbys = new Map([...state.standbys].filter(([each]) => each !== peer));
   const links = state.links.filter(({ src, dst }) => src !== peer && dst !== peer);
-  return { ...state, members, links, standbys };
+  return { ...state, members, links, standbys, decoders: unheld(state.decoders, peer) };
 }
 
 function ready(state: MeshState, command: StandbyReady): MeshState | string {
@@ -344,8 +359,9 @@ const snapshot = record<MeshState>(
     fairness: fairnessCodec,
     wish: maybe(barePlanWishedCodec),
     offers: offersCodec,
+    decoders: decodersCodec,
   },
-  { since: { fairness: OPEN_TO_ALL, wish: null, offers: new Map() } },
+  { since: { fairness: OPEN_TO_ALL, wish: null, offers: new Map(), decoders: new Map() } },
 );
 
 /** Canonical JSON of a whole state: a snapshot, as for a member that joins. */

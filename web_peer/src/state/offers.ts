@@ -18,13 +18,13 @@ import {
 /** By name. */
 export type Offers = ReadonlyMap<string, ModelOffer>;
 
-/** The offers after `command`, or why it changes nothing. `own`: the name of the mesh's own model, or "". */
-export function offering(offers: Offers, own: string, command: OfferCommand): Offers | string {
+/** The offers after `command`, or why it changes nothing. `taken`: the names of models that answer in words. */
+export function offering(offers: Offers, taken: ReadonlySet<string>, command: OfferCommand): Offers | string {
   const { name } = command;
   const offer = offers.get(name);
   switch (command.kind) {
     case 'ModelOffered': {
-      if (name === own || offer !== undefined) {
+      if (taken.has(name) || offer !== undefined) {
         return `a model of this mesh is called ${name} already: offer it under another name`;
       }
       if (offers.size >= MAX_MODELS)

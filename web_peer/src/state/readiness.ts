@@ -1,12 +1,14 @@
 /* Why a mesh that serves no plan cannot answer now, for people and programs. Pure; twin of peer/state/readiness.py. */
 
 import { named, names } from './display_names';
-import { isAway, type MeshState } from './mesh_state';
+import { seenAs } from './decoder_sight';
+import { isAway, type MeshState, serving } from './mesh_state';
 
 export const PAUSED = 'all machines that lend to it are paused: one has to go on lending';
 export const NOBODY = 'nobody lends a machine to it: one has to join';
 export const NOTHING = 'nothing is offered yet, which shoal offer does';
 export const NO_WORDS = 'no model of this mesh answers in words';
+export const NOT_OWN = 'say which model is asked; these answer in words';
 export const LOADING = 'its peers are still loading';
 
 /** In a line, with names for ids; of a mesh that has no plan under way. */
@@ -19,7 +21,9 @@ export function whyNotReady(state: MeshState): string {
 }
 
 /** Whether a model that the mesh offers has a place, and who runs it is there. */
-export function runsAny({ offers, members }: MeshState): boolean {
+export function runsAny(state: MeshState): boolean {
+  const { decoders, offers, members } = state;
+  if ([...decoders.keys()].some((name) => serving(seenAs(state, name)) !== null)) return true;
   return [...offers.values()].some(
     ({ stages }) =>
       stages.length > 0 &&
@@ -31,7 +35,8 @@ export function runsAny({ offers, members }: MeshState): boolean {
 }
 
 /** Why nothing is answered in a mesh that was founded for other models alone: what it runs. */
-export function whyNoWords({ offers }: MeshState): string {
+export function whyNoWords({ decoders, offers }: MeshState): string {
+  if (decoders.size > 0) return `${NOT_OWN}: ${[...decoders.keys()].sort().join(', ')}`;
   const runs = offers.size > 0 ? `shoal run asks ${[...offers.keys()].sort().join(', ')}` : NOTHING;
   return `${NO_WORDS}: ${runs}`;
 }

@@ -15,6 +15,7 @@ import { SINCE } from './generated/commands';
 
 const ENTRIES = 4; // conversations that one is invited to, and is put out of, came with it
 const OFFERS = 5; // models beside the mesh's own came with it
+const DECODERS = 6; // those of them that answer in words
 export const OPENS = 4; // and so did OPENs that name a front, or have no settings since their asker keeps its ends
 const SPEAKS = /^(.*) speaks ([0-9]{1,4})$/s;
 
@@ -61,7 +62,8 @@ export function neededBy(command: Command): number {
 }
 
 /** The version that a peer must speak to vote: a snapshot of an older one would lose a part of this state. */
-export function neededToLead({ conversations, offers }: MeshState): number {
+export function neededToLead({ conversations, decoders, offers }: MeshState): number {
+  if (decoders.size > 0) return DECODERS;
   if (offers.size > 0) return OFFERS;
   const isOpen = [...conversations.values()].every(
     ({ entry }) => !entry.byInvite && entry.offers.size === 0 && entry.barred.length === 0,

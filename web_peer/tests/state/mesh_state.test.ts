@@ -4,7 +4,15 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 
 import { BadCommand } from '../../src/errors';
-import { apply, decodeState, EMPTY_STATE, encodeState, serving } from '../../src/state/mesh_state';
+import { seenAs } from '../../src/state/decoder_sight';
+import {
+  apply,
+  decodeState,
+  EMPTY_STATE,
+  encodeState,
+  serving,
+  stateDigest,
+} from '../../src/state/mesh_state';
 import { decodeCommand, encodeCommand } from '../../src/state/member_commands';
 import { holdersOf } from '../../src/state/plan_record';
 import { vectors } from '../vectors';
@@ -14,7 +22,7 @@ interface Vectors {
   readonly traces: {
     name: string;
     term: number;
-    ops: { command: string; state: string; serving: number | null }[];
+    ops: { command: string; state: string; serving: number | null; seen: Record<string, string> }[];
   }[];
 }
 
@@ -31,6 +39,9 @@ describe('traces', () => {
       state = apply(state, command);
       expect(text(encodeState(state))).toBe(op.state);
       expect(serving(state)?.version ?? null).toBe(op.serving);
+      for (const [name, digest] of Object.entries(op.seen)) {
+        expect(stateDigest(seenAs(state, name))).toBe(digest);
+      }
       expect(text(encodeState(decodeState(bytes(op.state))))).toBe(op.state);
     }
   });

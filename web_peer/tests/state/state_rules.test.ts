@@ -8,6 +8,7 @@ import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
 import { decodeCommand, type Command } from '../../src/state/member_commands';
 import { maySay } from '../../src/state/proposal_rights';
 import { levelOf } from '../../src/state/protection';
+import { markOf } from '../../src/state/decoders';
 import { neededBy, neededToLead, tooNew } from '../../src/state/version_negotiation';
 import { vectors } from '../vectors';
 
@@ -19,6 +20,7 @@ interface Vectors {
     may_ask: Record<string, string>;
     counted_milli: Record<string, number>;
     needed_to_lead: number;
+    marks: Record<string, string>;
     asker_of: Record<string, string | null>;
     thread: Record<string, string[]>;
   }[];
@@ -56,6 +58,9 @@ describe.each(VECTORS.states)('$name', (row) => {
 
   it('which version it takes to lead', () => {
     expect(neededToLead(state)).toBe(row.needed_to_lead);
+    for (const [name, mark] of Object.entries(row.marks)) {
+      expect(markOf(name, state.decoders.get(name)?.model ?? '')).toBe(mark);
+    }
   });
 
   it('whose answer a session is, and what leads to a message', () => {

@@ -47,6 +47,7 @@ export const MAX_KEPT_BYTES = 65536; // of all of them
 export const MAX_COMPONENTS = 64;
 export const MAX_CHOICES = 16; // that a plan is shown among
 export const MAX_MODELS = 16; // offered beside the one that the mesh was begun for
+export const MAX_DECODERS = 8; // that answer in words beside the one that the mesh was begun for
 export const MAX_RUN_STAGES = 256; // of an offered model: as many as an entry of the log holds with their standbys
 export const MAX_RUN_STANDBYS = 8; // of one stage of an offered model
 
@@ -297,6 +298,22 @@ export interface ModelOffer {
   readonly latencyUs: number; // predicted, of one run
   readonly rateMilli: number; // predicted, thousandths of runs per second in a stream
   readonly why: readonly string[];
+}
+
+/**
+ * A further model that answers in words, with what the log says of the mesh's own: what is promised, and
+ * its plans.
+ */
+export interface Decoder {
+  readonly model: string;
+  readonly units: number;
+  readonly context: number;
+  readonly sessions: number;
+  readonly objective: Objective;
+  readonly plan: PlanRecord | null;
+  readonly proposed: PlanRecord | null; // a plan whose peers still load
+  readonly refused: string; // why there is no plan, when there is none
+  readonly held: ReadonlyMap<string, readonly Span[]>; // runs of its units that are loaded, by peer
 }
 
 // --- commands
@@ -669,6 +686,49 @@ export interface ModelPlaced {
   readonly why: readonly string[];
 }
 
+/**
+ * The mesh answers with this model, too, under a name that no other model of the mesh has, with this
+ * promise of room.
+ */
+export interface DecoderOffered {
+  readonly kind: 'DecoderOffered';
+  readonly name: string;
+  readonly model: string;
+  readonly units: number;
+  readonly context: number;
+  readonly sessions: number;
+  readonly objective: Objective;
+}
+
+/** PlanProposed of that model. */
+export interface DecoderPlanned {
+  readonly kind: 'DecoderPlanned';
+  readonly name: string;
+  readonly plan: PlanRecord;
+}
+
+/** PlanActivated of that model. */
+export interface DecoderActivated {
+  readonly kind: 'DecoderActivated';
+  readonly name: string;
+  readonly version: number;
+}
+
+/** PlanRefused of that model. */
+export interface DecoderRefused {
+  readonly kind: 'DecoderRefused';
+  readonly name: string;
+  readonly reason: string;
+}
+
+/** UnitsHeld of that model. */
+export interface DecoderHeld {
+  readonly kind: 'DecoderHeld';
+  readonly name: string;
+  readonly peer: string;
+  readonly held: readonly Span[];
+}
+
 export type MemberCommand =
   | ModelChosen
   | MemberJoined
@@ -726,6 +786,12 @@ export type OfferCommand =
   | ModelOffered
   | ModelWithdrawn
   | ModelPlaced;
+export type DecoderCommand =
+  | DecoderOffered
+  | DecoderPlanned
+  | DecoderActivated
+  | DecoderRefused
+  | DecoderHeld;
 export type KnownCommand =
   | ModelChosen
   | MemberJoined
@@ -770,7 +836,12 @@ export type KnownCommand =
   | PlanWished
   | ModelOffered
   | ModelWithdrawn
-  | ModelPlaced;
+  | ModelPlaced
+  | DecoderOffered
+  | DecoderPlanned
+  | DecoderActivated
+  | DecoderRefused
+  | DecoderHeld;
 
 // --- on the wire
 
@@ -1018,6 +1089,19 @@ export const modelOfferCodec = record<ModelOffer>(
     latencyUs: uint,
     rateMilli: uint,
     why: list(text),
+  });
+export const decoderCodec = record<Decoder>(
+  'Decoder',
+  {
+    model: modelIdPattern,
+    units: uint,
+    context: uint,
+    sessions: uint,
+    objective: objectiveCodec,
+    plan: maybe(planRecordCodec),
+    proposed: maybe(planRecordCodec),
+    refused: text,
+    held: table(list(span)),
   });
 export const modelChosenCodec = record<ModelChosen>(
   'ModelChosen',
@@ -1385,6 +1469,41 @@ export const modelPlacedCodec = record<ModelPlaced>(
     rateMilli: uint,
     why: list(text),
   }, { kind: 'ModelPlaced' });
+export const decoderOfferedCodec = record<DecoderOffered>(
+  'DecoderOffered',
+  {
+    name: modelNamePattern,
+    model: modelIdPattern,
+    units: uint,
+    context: uint,
+    sessions: uint,
+    objective: objectiveCodec,
+  }, { kind: 'DecoderOffered' });
+export const decoderPlannedCodec = record<DecoderPlanned>(
+  'DecoderPlanned',
+  {
+    name: modelNamePattern,
+    plan: planRecordCodec,
+  }, { kind: 'DecoderPlanned' });
+export const decoderActivatedCodec = record<DecoderActivated>(
+  'DecoderActivated',
+  {
+    name: modelNamePattern,
+    version: uint,
+  }, { kind: 'DecoderActivated' });
+export const decoderRefusedCodec = record<DecoderRefused>(
+  'DecoderRefused',
+  {
+    name: modelNamePattern,
+    reason: text,
+  }, { kind: 'DecoderRefused' });
+export const decoderHeldCodec = record<DecoderHeld>(
+  'DecoderHeld',
+  {
+    name: modelNamePattern,
+    peer: text,
+    held: list(span),
+  }, { kind: 'DecoderHeld' });
 
 export const CODECS: {
   readonly [K in KnownCommand['kind']]: Codec<Extract<KnownCommand, { kind: K }>>;
@@ -1433,6 +1552,11 @@ export const CODECS: {
   ModelOffered: modelOfferedCodec,
   ModelWithdrawn: modelWithdrawnCodec,
   ModelPlaced: modelPlacedCodec,
+  DecoderOffered: decoderOfferedCodec,
+  DecoderPlanned: decoderPlannedCodec,
+  DecoderActivated: decoderActivatedCodec,
+  DecoderRefused: decoderRefusedCodec,
+  DecoderHeld: decoderHeldCodec,
 };
 
 /** The version of the protocol that brought a command, where that is above the lowest one. */
@@ -1446,6 +1570,11 @@ export const SINCE: ReadonlyMap<string, number> = new Map([
   ['ModelOffered', 5],
   ['ModelWithdrawn', 5],
   ['ModelPlaced', 5],
+  ['DecoderOffered', 6],
+  ['DecoderPlanned', 6],
+  ['DecoderActivated', 6],
+  ['DecoderRefused', 6],
+  ['DecoderHeld', 6],
 ]);
 
 /**
@@ -1497,6 +1626,11 @@ export const PROPOSED_BY: Readonly<Record<KnownCommand['kind'], string>> = {
   ModelOffered: 'owner',
   ModelWithdrawn: 'owner',
   ModelPlaced: 'leader',
+  DecoderOffered: 'owner',
+  DecoderPlanned: 'leader',
+  DecoderActivated: 'leader',
+  DecoderRefused: 'leader',
+  DecoderHeld: 'leader',
 };
 
 const MEMBER_KINDS: ReadonlySet<string> = new Set([
@@ -1601,4 +1735,17 @@ const OFFER_KINDS: ReadonlySet<string> = new Set([
 /** Whether a command is one of its group. */
 export function isOfferCommand(command: { readonly kind: string }): command is OfferCommand {
   return OFFER_KINDS.has(command.kind);
+}
+
+const DECODER_KINDS: ReadonlySet<string> = new Set([
+  'DecoderOffered',
+  'DecoderPlanned',
+  'DecoderActivated',
+  'DecoderRefused',
+  'DecoderHeld',
+]);
+
+/** Whether a command is one of its group. */
+export function isDecoderCommand(command: { readonly kind: string }): command is DecoderCommand {
+  return DECODER_KINDS.has(command.kind);
 }

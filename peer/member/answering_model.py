@@ -1,0 +1,42 @@
+"""A model of the mesh that answers in words, as this peer asks it: the mesh's own, or a further one. Edge."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from peer.errors import NoPlan
+from peer.limits import SESSION_BYTES
+from peer.model.local_model import LocalModel
+from peer.origin.answer_stream import Conversation
+from peer.origin.session_host import SessionHost
+from peer.replication.decoder_view import ModelView
+from peer.state.generated.commands import ModelChosen
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringModel:
+    """`view` is the mesh as if this model were its own; `mark`: what the ids of its sessions begin with."""
+
+    view: ModelView
+    model: LocalModel
+    sessions: SessionHost
+    mark: bytes = b""
+
+    @property
+    def chosen(self) -> ModelChosen:
+        """Its name, its id and what is promised. Raises NoPlan where it is not offered any more."""
+        found = self.view.state.model
+        if found is None:
+            raise NoPlan("this model is not offered any more, or this peer is not in its mesh now: try again")
+        return found
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether an answer could begin now."""
+        return self.sessions.can_answer
+
+    def conversation(self) -> Conversation:
+        """A new conversation with it. Close it when it is over. Raises NoPlan before the model is known."""
+        session = self.mark + os.urandom(SESSION_BYTES - len(self.mark))
+        return Conversation(self.sessions, self.model.prompts, session, self.sessions.own_ends)
