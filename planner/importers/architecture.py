@@ -90,6 +90,10 @@ class Architecture:
     gated: bool = True
     o_bias: bool = False
     ffn_bias: bool = False  # of gate, up and down
+    experts: int = 0  # of each feed-forward, `ffn` wide; 0: it is one and no router chooses
+    experts_chosen: int = 0  # for each token
+    experts_normed: bool = False  # shares of those that are chosen add up to 1
+    shared_ffn: int = 0  # width of an expert that every token has, with a gate of its own; 0: none
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # of what is added to the rows
     attention_scale: float | None = None  # of scores; None: one over the root of the head size
@@ -113,6 +117,8 @@ class SourceModel(Protocol):
     attn.{i}.norm, attn.{i}.q|k|v|o, attn.{i}.q_bias|k_bias|v_bias (qkv_bias), attn.{i}.o_bias, attn.{i}.q_norm|k_norm
     (qk_norm), ffn.{i}.norm, ffn.{i}.gate (gated), ffn.{i}.up|down, ffn.{i}.gate_bias|up_bias|down_bias (ffn_bias),
     attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias, head.norm_bias.
+    Where there are experts: ffn.{i}.router, ffn.{i}.gate_e{N}|up_e{N}|down_e{N} instead of gate, up and down, and
+    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn).
     """
 
     @property

@@ -28,6 +28,8 @@ def ffn_graph(a: Architecture) -> bytes:
     """Feed-forward of a block."""
     graph = UnitGraph()
     normed = _norm(graph, a, INPUT, "norm") if a.norm_before else INPUT
+    if a.experts:
+        return graph.finish(_experts(graph, a, normed))
     return graph.finish(graph.one("Add", INPUT, _after(graph, a, _feed_forward(graph, a, normed), "after")))
 
 
@@ -133,6 +135,27 @@ def _feed_forward(graph: UnitGraph, a: Architecture, normed: str) -> str:
     else:
         inner = _active(graph, a, inner)
     return graph.linear(inner, "down", a.hidden, a.ffn, bias="down.bias" if a.ffn_bias else "")
+
+
+def _experts(graph: UnitGraph, a: Architecture, normed: str) -> str:
+    """The unit's rows plus what the experts make that each token's router chooses."""
+    likely = graph.one("Softmax", graph.linear(normed, "router", a.experts, a.hidden), axis=-1)
+    best, which = graph.add("TopK", likely, graph.sizes(a.experts_chosen), outputs=2, axis=-1)
+    if a.experts_normed:
+        best = graph.one("Div", best, graph.one("ReduceSum", best, graph.sizes(-1), keepdims=1))
+    none = graph.one("ConstantOfShape", graph.one("Shape", likely))
+    shares = graph.one("ScatterElements", none, which, best, axis=-1)
+    base = graph.one("Add", INPUT, _shared(graph, a, normed)) if a.shared_ffn else INPUT
+    return graph.experts(normed, shares, base, "experts", a.experts, a.ffn, a.hidden)
+
+
+def _shared(graph: UnitGraph, a: Architecture, normed: str) -> str:
+    """What the expert makes that every token has, times the token's share."""
+    width = a.shared_ffn
+    both = graph.linear(normed, "shared.gate_up", 2 * width, a.hidden)
+    gate, up = graph.add("Split", both, graph.sizes(width, width), outputs=2, axis=-1)
+    made = graph.linear(graph.one("Mul", _active(graph, a, gate), up), "shared.down", a.hidden, width)
+    return graph.one("Mul", made, graph.one("Sigmoid", graph.linear(normed, "shared.share", 1, a.hidden)))
 
 
 def _active(graph: UnitGraph, a: Architecture, rows: str) -> str:

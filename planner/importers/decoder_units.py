@@ -41,7 +41,7 @@ def decoder_source(source: SourceModel, weights: WeightFormat) -> DecoderSource:
         vocab=a.vocab,
         hidden=a.hidden,
         context=a.context,
-        scratch=max(2 * a.ffn, a.hidden) if a.gated else max(a.ffn, a.hidden),
+        scratch=max(2 * a.ffn, 2 * a.shared_ffn, a.hidden) if a.gated else max(a.ffn, a.hidden),
         rotary=rotary_tables_of(a),
         tokenizer=source.tokenizer,
         sampling=source.sampling,
@@ -51,6 +51,13 @@ def decoder_source(source: SourceModel, weights: WeightFormat) -> DecoderSource:
 
 
 def _check(architecture: Architecture) -> None:
+    if architecture.experts and (
+        architecture.parallel
+        or architecture.norm_after
+        or architecture.residual_scale != 1
+        or architecture.activation != "silu"
+    ):
+        raise UnknownArchitecture("experts with SiLU in a block of two halves, added as they are, expected")
     if architecture.rope_scaling is not None and architecture.rope_scaling.kind not in ROPE_SCALINGS:
         raise UnknownArchitecture(
             f'rope scaling "{architecture.rope_scaling.kind}" is not known; llama3 and linear are'
@@ -114,6 +121,9 @@ def _ffn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
     own = "ffn_" if a.parallel else ""  # one blob has the tensors of both halves
     if a.norm_before and not a.one_norm:
         _norm(blob, a, f"{own}norm", f"{prefix}.norm")
+    if a.experts:
+        _expert_parts(blob, a, prefix)
+        return
     inner = ("gate", "up") if a.gated else ("up",)
     name = "_".join(inner)
     blob.linear(name, [(f"{prefix}.{part}", a.ffn) for part in inner], a.hidden)
@@ -126,17 +136,32 @@ def _ffn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
         _norm(blob, a, f"{own}after", f"{prefix}.after")
 
 
+def _expert_parts(blob: StoredParts, a: Architecture, prefix: str) -> None:
+    """Router and shared expert, then one expert after the other: each is one run of bytes."""
+    blob.plain("router", [(f"{prefix}.router", a.experts)], a.hidden)
+    if a.shared_ffn:
+        blob.plain("shared.share", [(f"{prefix}.shared_share", 1)], a.hidden)
+        shared = [(f"{prefix}.shared_{part}", a.shared_ffn) for part in ("gate", "up")]
+        blob.linear("shared.gate_up", shared, a.hidden)
+        blob.linear("shared.down", [(f"{prefix}.shared_down", a.hidden)], a.shared_ffn)
+    for expert in range(a.experts):
+        both = [(f"{prefix}.{part}_e{expert}", a.ffn) for part in ("gate", "up")]
+        blob.linear(f"experts.{expert}.gate_up", both, a.hidden)
+        blob.linear(f"experts.{expert}.down", [(f"{prefix}.down_e{expert}", a.hidden)], a.ffn)
+
+
 # --- units -------------------------------------------------------------------------------------------------
 
 
 def _units(a: Architecture) -> list[UnitSource]:
     units = [UnitSource("embed", embed_graph(a), "embed")]
     ffn = b"" if a.parallel else ffn_graph(a)
+    idle = 3 * a.hidden * a.ffn * (a.experts - a.experts_chosen)
     for block in range(a.blocks):
         kind = a.kind(block)
         kv = (KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window),)
         graph = (block_graph if a.parallel else attn_graph)(a, kind, bool(a.positions) and not block)
         units.append(UnitSource(f"attn.{block}", graph, f"attn.{block}", kv))
         if not a.parallel:
-            units.append(UnitSource(f"ffn.{block}", ffn, f"ffn.{block}"))
+            units.append(UnitSource(f"ffn.{block}", ffn, f"ffn.{block}", idle_params=idle))
     return [*units, UnitSource("head", head_graph(a), "embed" if a.tied_embedding else "head")]

@@ -45,6 +45,8 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
 
     def found(ours: str) -> tuple[int, ...] | None:
         tensor = file.tensors.get(places.file_name(ours))
+        if tensor is not None and (1, *tensor.shape) == expected[ours]:
+            return expected[ours]  # a matrix of one row, which some converters make a vector
         return None if tensor is None else tensor.shape
 
     expected = {ours: places.file_shape(ours, shape) for ours, shape in shapes.items()}
@@ -52,7 +54,9 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
     _refuse_strangers(file, {places.file_name(ours) for ours in shapes}, family)
     tokenizer = tokenizer_from_gguf(file, architecture.vocab)
     tensors = {
-        ours: GgufTensor(replace(file.tensors[places.file_name(ours)], shape=shape), places.order(ours))
+        ours: GgufTensor(
+            replace(file.tensors[places.file_name(ours)], shape=shape), places.order(ours, shape)
+        )
         for ours, shape in shapes.items()
     }
     return GgufModel(
@@ -113,7 +117,8 @@ class GgufTensor:
         """The exact block form of Q4_0, Q4_1 and Q8_0 matrices; None for everything else."""
         if len(self.shape) != 2:
             return None
-        rows = self._rows(self.stored.payload, slice(None))
+        payload = self.stored.payload  # of experts that are stacked: one row below the other
+        rows = self._rows(payload.reshape(-1, payload.shape[-1]), slice(None))
         match self.stored.kind:
             case GGMLQuantizationType.Q4_0:
                 blocks = rows.reshape(rows.shape[0], -1, 2 + BLOCK // 2)
@@ -176,8 +181,6 @@ def _nibbles(packed: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
 def _architecture(file: GgufFile, family: Family) -> Architecture:
     said = GgufNumbers(file, family.gguf)
     where = file.path.name
-    if said.whole("expert_count", 0):
-        raise UnknownArchitecture(f"{where}: mixtures of experts are not supported; choose a dense model")
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise MissingTensor(
@@ -216,6 +219,10 @@ def _architecture(file: GgufFile, family: Family) -> Architecture:
         activation=family.activations[0],
     )
     architecture = family.gguf.features(architecture, said)
+    if said.whole("expert_count", 0) != architecture.experts:
+        raise UnknownArchitecture(
+            f"{where}: mixtures of experts of {said.family} are not supported; choose a dense model"
+        )
     check_numbers(architecture, where)
     return architecture
 

@@ -10,6 +10,7 @@ import numpy as np
 from planner.errors import CorruptModel, MissingTensor
 from planner.importers.architecture import MOST_COUNTS, Architecture
 from planner.importers.rotary import rotary_frequencies
+from planner.model.lowering import MAX_EXPERTS
 
 MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that says more is broken
 MAX_WIDTH = 1 << 20  # heads * head_size
@@ -47,6 +48,19 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
             shapes[f"{attn}.o_bias"] = (a.hidden,)
         norm(f"{attn}.after", a.norm_after)
         norm(f"{ffn}.norm", a.norm_before and not a.one_norm)
+        if a.experts:
+            shapes[f"{ffn}.router"] = (a.experts, a.hidden)
+            for expert in range(a.experts):
+                shapes[f"{ffn}.gate_e{expert}"] = (a.ffn, a.hidden)
+                shapes[f"{ffn}.up_e{expert}"] = (a.ffn, a.hidden)
+                shapes[f"{ffn}.down_e{expert}"] = (a.hidden, a.ffn)
+            if a.shared_ffn:
+                shapes[f"{ffn}.shared_gate"] = (a.shared_ffn, a.hidden)
+                shapes[f"{ffn}.shared_up"] = (a.shared_ffn, a.hidden)
+                shapes[f"{ffn}.shared_down"] = (a.hidden, a.shared_ffn)
+                shapes[f"{ffn}.shared_share"] = (1, a.hidden)
+            norm(f"{ffn}.after", a.norm_after)
+            continue
         for part in ("gate", "up") if a.gated else ("up",):
             shapes[f"{ffn}.{part}"] = (a.ffn, a.hidden)
             if a.ffn_bias:
@@ -78,6 +92,15 @@ def check_numbers(architecture: Architecture, file: str) -> None:
     ):
         if not 1 <= value <= limit:
             raise CorruptModel(f"{file}: expected {what} between 1 and {limit}, got {value}")
+    if a.experts and not 1 <= a.experts_chosen <= a.experts <= MAX_EXPERTS:
+        raise CorruptModel(
+            f"{file}: expected between 1 and {MAX_EXPERTS} experts of which some are chosen, got "
+            f"{a.experts_chosen} of {a.experts}"
+        )
+    if not 0 <= a.shared_ffn <= most["ffn"]:
+        raise CorruptModel(
+            f"{file}: expected a shared expert of width up to {most['ffn']}, got {a.shared_ffn}"
+        )
     if a.heads % a.kv_heads:
         raise CorruptModel(f"{file}: {a.heads} heads cannot share {a.kv_heads} key/value heads evenly")
     if a.head_size % 2:

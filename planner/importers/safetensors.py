@@ -63,7 +63,7 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
         ours: replace(
             files[places.file_name(ours)],
             shape=shape,
-            row_order=places.order(ours),
+            row_order=places.order(ours, shape),
             transposed=places.place(ours).transposed,
             shift=places.place(ours).shift,
         )

@@ -15,7 +15,7 @@ from planner.model.blob_plan import BlobPlan
 from planner.model.blob_writer import put_blobs
 from planner.model.checked_fields import StoredTensor
 from planner.model.graph_manifest import KvState
-from planner.model.lowering import make_graphs
+from planner.model.lowering import EXPERT_PARTS, make_graphs
 from planner.model.manifest import (
     KvPair,
     Manifest,
@@ -36,12 +36,14 @@ _NO_HASH: Final = "0" * 64
 class UnitSource:
     """One unit before it is stored. `graph`: ONNX, as planner.importers.unit_graphs writes it. `blob`: which of the
     blobs has its tensors; of that, the unit gets those that its graph names. `kv`: what it keeps for a session.
+    `idle_params`: how many of its weights a token is not multiplied with.
     """
 
     name: str
     graph: bytes
     blob: str
     kv: tuple[KvState, ...] = ()
+    idle_params: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,7 @@ def _manifest(
                     for number, each in enumerate(unit.kv, pairs)
                 ),
                 params=params,
-                flops_per_token=0 if kind == "embed" else 2 * params,
+                flops_per_token=0 if kind == "embed" else 2 * (params - unit.idle_params),
                 out_bytes_per_token=4 if last else 4 * source.hidden,
                 resident_bytes=resident_bytes(kind, tensors),
             )
@@ -143,9 +145,16 @@ def _named(graph: bytes, tensors: Sequence[StoredTensor]) -> tuple[StoredTensor,
     """The tensors that a graph names, directly or as the stored form of a matrix."""
     nodes = onnx.ModelProto.FromString(graph).graph.node
     direct = {name for node in nodes for name in node.input}
-    weights = {
-        attribute.s.decode() for node in nodes for attribute in node.attribute if attribute.name == "weight"
-    }
+    weights: set[str] = set()
+    for node in nodes:
+        facts = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        if "weight" in facts:
+            name = facts["weight"].decode()
+            weights.update(
+                {name}
+                if "count" not in facts
+                else {f"{name}.{expert}.{part}" for expert in range(facts["count"]) for part in EXPERT_PARTS}
+            )
     return tuple(
         tensor for tensor in tensors if tensor.name in direct or tensor.name.rpartition(".")[0] in weights
     )

@@ -1,12 +1,13 @@
 """How a run of units of a decoder becomes ONNX graphs that its provider runs best, with weights left in the blobs.
 
-The graph of a unit says what is computed (planner.model.compose has the rules for all graphs); four operators of the
+The graph of a unit says what is computed (planner.model.compose has the rules for all graphs); five operators of the
 domain "shoal" say it without saying how:
 
     Embedding(tokens) -> rows      weight, rows, columns          first unit alone: rows are read from the blob
     Linear(x, bias?) -> y          weight, rows, columns          x times the stored form of a matrix (rows, columns)
     Attention(q, k?, v?) -> y      heads, kv_heads, head_size, state, rotary, scale?, softcap?
     Positions(x) -> places         units between the first and the last alone: int64 (batch, tokens)
+    Experts(x, shares, base) -> y  weight, count, rows, columns   the same units: base plus what chosen experts make
 
 Lowering is the same for every model and takes nothing but the manifest and its graphs; of equal ones it makes equal
 bytes. A shard has up to three parts that run one after another: the embedding (rows that are looked up; what the first
@@ -41,7 +42,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from planner.errors import CorruptStore
 from planner.model.checked_fields import DType, StoredTensor
@@ -90,6 +91,9 @@ _ATTENTION: Final[Mapping[str, int]] = {
     "state": AttributeProto.INT,
     "rotary": AttributeProto.INT,
 }
+_EXPERTS: Final[Mapping[str, int]] = {**_WEIGHT, "count": AttributeProto.INT}
+MAX_EXPERTS: Final = 1024
+EXPERT_PARTS: Final = ("gate_up", "down")  # the matrices of one expert
 _SOFT: Final[Mapping[str, int]] = {"scale": AttributeProto.FLOAT, "softcap": AttributeProto.FLOAT}
 
 
@@ -243,7 +247,7 @@ def _read(manifest: Manifest, place: int, blobs: Blobs) -> _Part:
                 f"got {opset.domain[:80]!r} {opset.version}",
             )
     imported = {opset.domain for opset in model.opset_import}
-    between = ("Positions",) if unit.kind in ("attn", "ffn") else ()
+    between = ("Positions", "Experts") if unit.kind in ("attn", "ffn") else ()
     known = {SHOAL: ("Embedding", "Linear", "Attention", *between)}
     embeddings = 0
     for node in model.graph.node:
@@ -277,13 +281,29 @@ def _facts(
     return found
 
 
+def _text(part: _Part, encoded: bytes) -> str:
+    try:
+        return encoded.decode()
+    except UnicodeDecodeError:
+        raise wrong_graph(part.unit.name, "names in UTF-8 expected") from None
+
+
+def _sizes(part: _Part, node: NodeProto, facts: Mapping[str, Any]) -> tuple[int, int, int]:
+    """Count, rows and columns of Experts. Raises CorruptStore."""
+    count, rows, columns = facts["count"], facts["rows"], facts["columns"]
+    if not 2 <= count <= MAX_EXPERTS or not 1 <= rows <= MAX_SCRATCH // 2 or not 1 <= columns <= MAX_SCRATCH:
+        raise wrong_graph(
+            part.unit.name,
+            f"{node.op_type}: 2 to {MAX_EXPERTS} experts of bounded size expected, "
+            f"got {count} of ({rows}, {columns})",
+        )
+    return count, rows, columns
+
+
 def _matrix_of(part: _Part, node: NodeProto, most_inputs: int) -> tuple[str, int, int]:
     """Weight, rows and columns of a Linear or an Embedding. Raises CorruptStore."""
     facts = _facts(part, node, _WEIGHT)
-    try:
-        weight = facts["weight"].decode()
-    except UnicodeDecodeError:
-        raise wrong_graph(part.unit.name, "names in UTF-8 expected") from None
+    weight = _text(part, facts["weight"])
     rows, columns = facts["rows"], facts["columns"]
     if not 1 <= rows <= MAX_VOCAB or not 1 <= columns <= MAX_SCRATCH:
         raise wrong_graph(
@@ -358,10 +378,13 @@ def _embed_table(manifest: Manifest, blobs: Blobs, part: _Part) -> EmbedTable:
 class _Graph:
     """The graph under construction. What lowering makes up is called x0, x1, … in the order in which it is made."""
 
-    def __init__(self, placed: Placed, axes: tuple[int, ...] = (0,)) -> None:
-        """`axes`: the leading axes of activations, as Reshape keeps them."""
+    def __init__(self, placed: Placed, axes: tuple[int, ...] = (0,), around: _Graph | None = None) -> None:
+        """`axes`: the leading axes of activations, as Reshape keeps them. `around`: the graph that this is a branch of,
+        which counts names and holds constants for both.
+        """
         self.placed = placed
         self.axes = axes
+        self._around = around
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.sums: dict[str, str] = {}  # of blocks of columns, by what is summed
@@ -369,6 +392,8 @@ class _Graph:
         self._made = 0
 
     def new(self) -> str:
+        if self._around is not None:
+            return self._around.new()
         self._made += 1
         return f"x{self._made - 1}"
 
@@ -381,6 +406,8 @@ class _Graph:
 
     def shape(self, *values: int) -> str:
         """A constant of whole numbers, held once."""
+        if self._around is not None:
+            return self._around.shape(*values)
         name = f"i64/{','.join(map(str, values))}"
         if name not in self._names:
             self._names[name] = name
@@ -437,6 +464,14 @@ class _Graph:
             proto.external_data.add(key=fact, value=str(value))
         self.initializers.append(proto)
         return name
+
+    def branch(self, output: ValueInfoProto) -> GraphProto:
+        """This as a branch of an If."""
+        made = GraphProto(name="branch")
+        made.node.extend(self.nodes)
+        made.initializer.extend(self.initializers)
+        made.output.append(output)
+        return made
 
     def finish(self, inputs: Sequence[ValueInfoProto], outputs: Sequence[ValueInfoProto]) -> bytes:
         """The model as the bytes of an ONNX file."""
@@ -614,6 +649,8 @@ class _Lowering:
                 self._attention(node)
             elif node.op_type == "Positions":
                 self._positions(node)
+            elif node.op_type == "Experts":
+                self._experts(node)
             else:
                 self._names[node.output[0]] = self._names["in.0"]
         if self._attended != set(range(len(self._unit.kv))):
@@ -635,24 +672,35 @@ class _Lowering:
         self._graph.nodes.append(kept)
 
     def _linear(self, node: NodeProto, place: int) -> None:
-        """The product with a stored matrix; which form that has is seen from the tensors that exist."""
-        graph, part = self._graph, self._part
-        weight, rows, columns = _matrix_of(part, node, 2)
+        """The product with a stored matrix."""
+        weight, rows, columns = _matrix_of(self._part, node, 2)
         if self._cut is not None and self._cut[0] == place:
             rows = self._cut[1]
-        form = _stored_form(self._unit, weight, rows, columns)
         source = self._name(node.input[0])
         bias = self._name(node.input[1]) if len(node.input) > 1 else ""
-        output = self._name(node.output[0])
+        self._product(self._graph, weight, (rows, columns), source, self._name(node.output[0]), bias)
+
+    def _product(
+        self,
+        graph: _Graph,
+        weight: str,
+        shape: tuple[int, int],
+        source: str,
+        output: str,
+        bias: str = "",
+    ) -> str:
+        """Adds the product to `graph`; which form the matrix has is seen from the tensors that exist."""
+        part, (rows, columns) = self._part, shape
+        form = _stored_form(self._unit, weight, rows, columns)
         if graph.placed == "wide" or "w" in form:
             product = graph.new() if bias else output
             if graph.placed == "wide":
-                self._wide_product(weight, rows, columns, source, product)
+                self._wide_product(graph, weight, rows, columns, source, product)
             else:
-                graph.times(source, self._matrix(form["w"], rows, columns), product)
+                graph.times(source, self._matrix(graph, form["w"], rows, columns), product)
             if bias:
                 graph.add("Add", [product, bias], output)
-            return
+            return output
         bits = 4 if "q4" in form else 8
         rest = form.get("rest")
         product = output if rest is None else graph.new()
@@ -675,18 +723,20 @@ class _Lowering:
             accuracy_level=_ACCURACY.get(graph.placed, ACCURACY_4BIT if bits == 4 else ACCURACY_8BIT),
         )
         if rest is None:
-            return
-        sums = self._block_sums(source, columns)
+            return output
+        sums = self._block_sums(graph, source, columns)
         if graph.placed == "packed":
             restful = graph.made(part, f"{weight}.rest.T", (-(-columns // BLOCK), rows))
         else:
             restful = graph.stored(part, rest)
         correction = graph.times(sums, restful, graph.new())
-        graph.add("Add", [product, correction], output)
+        return graph.add("Add", [product, correction], output)
 
-    def _wide_product(self, weight: str, rows: int, columns: int, source: str, output: str) -> None:
+    def _wide_product(
+        self, graph: _Graph, weight: str, rows: int, columns: int, source: str, output: str
+    ) -> None:
         """`source` times the float32 matrix, a slice of its rows at a time."""
-        graph, location = self._graph, f"{weight}.w"
+        location = f"{weight}.w"
         most = max(SLICE_BYTES // (4 * columns) // PART_ROWS, 1) * PART_ROWS
         if rows <= most:
             graph.times(source, graph.made(self._part, location, (rows, columns)), output)
@@ -697,18 +747,17 @@ class _Lowering:
             slices.append(graph.times(source, matrix, graph.new()))
         graph.add("Concat", slices, output, axis=-1)
 
-    def _matrix(self, whole: StoredTensor, rows: int, columns: int) -> str:
+    def _matrix(self, graph: _Graph, whole: StoredTensor, rows: int, columns: int) -> str:
         """A matrix that is stored as numbers, as one of float32."""
-        if self._graph.placed == "packed":
-            return self._graph.made(self._part, f"{whole.name}.T", (columns, rows))
-        stored = self._graph.stored(self._part, whole)
+        if graph.placed == "packed":
+            return graph.made(self._part, f"{whole.name}.T", (columns, rows))
+        stored = graph.stored(self._part, whole)
         if whole.dtype == "f16":
-            return self._graph.add("Cast", [stored], self._graph.new(), to=TensorProto.FLOAT)
+            return graph.add("Cast", [stored], graph.new(), to=TensorProto.FLOAT)
         return stored
 
-    def _block_sums(self, source: str, columns: int) -> str:
+    def _block_sums(self, graph: _Graph, source: str, columns: int) -> str:
         """Sums of each 32 columns, (…, columns/32); exact sources have whole blocks only."""
-        graph = self._graph
         if source not in graph.sums:
             if columns % BLOCK:
                 raise wrong_graph(self._unit.name, f"whole blocks of {BLOCK} columns expected beside a rest")
@@ -716,6 +765,45 @@ class _Lowering:
             blocks = graph.add("Reshape", [source, shape], graph.new())
             graph.sums[source] = graph.add("ReduceSum", [blocks, graph.shape(-1)], graph.new(), keepdims=0)
         return graph.sums[source]
+
+    def _experts(self, node: NodeProto) -> None:
+        """What each expert makes that any token chose, one after the other; a row takes nothing of others' experts."""
+        graph, hidden = self._graph, self._manifest.hidden
+        facts = _facts(self._part, node, _EXPERTS)
+        weight, count, rows, columns = _text(self._part, facts["weight"]), *_sizes(self._part, node, facts)
+        if len(node.input) != 3 or "" in node.input or len(node.output) != 1 or columns != hidden:
+            raise wrong_graph(
+                self._unit.name, f"Experts: x, shares and base, and columns {hidden} expected, got {columns}"
+            )
+        source, shares, made = map(self._name, node.input)
+        names = [graph.new() for _ in range(count)]
+        graph.add("Split", [shares], *names, axis=-1, num_outputs=count)
+        largest = graph.add("ReduceMax", [shares, graph.shape(0, 1)], graph.new(), keepdims=0)
+        any_of = graph.add("Cast", [largest], graph.new(), to=TensorProto.BOOL)
+        chosen = [graph.new() for _ in range(count)]
+        graph.add("Split", [any_of], *chosen, axis=0, num_outputs=count)
+        for expert, (share, taken) in enumerate(zip(names, chosen, strict=True)):
+            output = self._name(node.output[0]) if expert == count - 1 else graph.new()
+            then, other = (_Graph(graph.placed, graph.axes, graph) for _ in range(2))
+            name = f"{weight}.{expert}"
+            both = self._product(then, f"{name}.gate_up", (2 * rows, columns), source, graph.new())
+            halves = graph.new(), graph.new()
+            then.add("Split", [both], *halves, axis=-1, num_outputs=2)
+            active = then.add("QuickGelu", [halves[0]], graph.new(), domain=MICROSOFT, alpha=1.0)
+            inner = then.add("Mul", [active, halves[1]], graph.new())
+            whole = self._product(then, f"{name}.down", (columns, rows), inner, graph.new())
+            part = then.add("Mul", [whole, share], graph.new())
+            total = then.add("Add", [made, part], graph.new())
+            its = then.add("Cast", [share], graph.new(), to=TensorProto.BOOL)
+            branches = [
+                (then, then.add("Where", [its, total, made], graph.new())),
+                (other, other.add("Identity", [made], graph.new())),
+            ]
+            then_branch, else_branch = (
+                each.branch(_value(result, TensorProto.FLOAT, ("batch", "tokens", hidden)))
+                for each, result in branches
+            )
+            made = graph.add("If", [taken], output, then_branch=then_branch, else_branch=else_branch)
 
     def _positions(self, node: NodeProto) -> None:
         """How many tokens of its conversation stand before each token: those cached after the step, counted back."""

@@ -186,6 +186,10 @@ class StoredParts:
         """The fused linear of `parts` (tensor name, rows) below one another, as tensors called `name.*`."""
         self._add(name, parts, columns, self._weights)
 
+    def plain(self, name: str, parts: Sequence[tuple[str, int]], columns: int) -> None:
+        """As `linear`, in float32 whatever form is asked for: small, and what it decides is decided for good."""
+        self._add(name, parts, columns, "f32")
+
     def table(self, name: str, rows: int, columns: int) -> None:
         """Embedding or head matrix `name`.weight. It keeps 8 bits where the rest has 4: it decides every token and is
         read row by row.

@@ -62,6 +62,11 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
             "pattern": (BlockKind(table=-1),),
         },
     ),
+    "8bit, experts": (
+        "8bit",
+        {"experts": 4, "experts_chosen": 2, "experts_normed": True, "shared_ffn": 40, "hidden": 48},
+    ),
+    "4bit, experts": ("4bit", {"experts": 3, "experts_chosen": 1}),
     "8bit, side by side, two tables": (
         "8bit",
         {
@@ -341,6 +346,7 @@ EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose g
     "no rotary": (3, _set("Attention", "rotary", None)),
     "a scale that is not finite": (3, _set("Attention", "scale", float("nan"))),
     "a negative soft cap": (3, _set("Attention", "softcap", -1.0)),
+    "experts without a count": (3, _renamed("Linear", "shoal", "Experts")),
     "positions with attributes": (3, _renamed("Linear", "shoal", "Positions")),
     "another vocabulary": (0, _set("Embedding", "rows", 49)),
 }
@@ -378,9 +384,13 @@ def linears(unit: ManifestUnit, store: Store) -> dict[str, np.ndarray[Any, Any]]
     facts = [
         {each.name: helper.get_attribute_value(each) for each in node.attribute}
         for node in graph.node
-        if node.op_type in ("Linear", "Embedding")
+        if node.op_type in ("Linear", "Embedding", "Experts")
     ]
-    columns = {fact["weight"].decode(): fact["columns"] for fact in facts}
+    columns = {fact["weight"].decode(): fact["columns"] for fact in facts if "count" not in fact}
+    for fact in facts:
+        for expert in range(fact.get("count", 0)):
+            name = f"{fact['weight'].decode()}.{expert}"
+            columns |= {f"{name}.gate_up": fact["columns"], f"{name}.down": fact["rows"]}
     blob = _read(store, unit.blob)
     found = {}
     for linear, width in columns.items():

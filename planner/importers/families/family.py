@@ -57,18 +57,20 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a tensor of ours lies. `name`: as the file calls it, {block} being the block's number. `transposed`: rows
-    and columns are the other way around. `shift`: what is added to each number.
+    """Where a tensor of ours lies. `name`: as the file calls it, {block} being the block's number, {expert} that of an
+    expert. `stacked`: the file has all experts in one tensor (experts, rows, columns). `transposed`: rows and columns
+    are the other way around. `shift`: what is added to each number.
     """
 
     name: str
     part: Part | None = None
     transposed: bool = False
     shift: float = 0.0
+    stacked: bool = False
 
-    def file_name(self, block: str) -> str:
+    def file_name(self, block: str, expert: str = "") -> str:
         """The name in the file."""
-        return self.name.replace("{block}", block)
+        return self.name.replace("{block}", block).replace("{expert}", expert)
 
 
 Names = Mapping[str, Place | str]  # by our name without the block's number ("attn.q"); a text: just the name
@@ -100,11 +102,14 @@ class Source:
         """Where a tensor of ours lies, and its name in the file. `a`: where names depend on numbers."""
         unit, _, rest = ours.partition(".")
         block, dot, part = rest.partition(".")
-        key = f"{unit}.{part}" if dot else ours
+        part, _, expert = part.partition("_e")
+        if not expert.isdigit():
+            part, expert = rest.partition(".")[2], ""
+        key = f"{unit}.{part}{'_e' if expert else ''}" if dot else ours
         other = None if a is None else self.variant(a).get(key)
         found = self.names[key] if other is None else other
         place = Place(found) if isinstance(found, str) else found
-        return place, place.file_name(block if dot else "")
+        return place, place.file_name(block if dot else "", expert)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,32 @@ from dataclasses import replace
 from typing import Final
 
 from planner.importers.architecture import Architecture
-from planner.importers.families.family import Family, Said, Source, within
+from planner.importers.families.family import Family, Names, Place, Said, Source, within
 from planner.importers.families.names import FOLDER, GGUF
+
+EXPERTS_OF_GGUF: Final[Names] = {
+    **GGUF,
+    "ffn.router": "blk.{block}.ffn_gate_inp.weight",
+    "ffn.gate_e": Place("blk.{block}.ffn_gate_exps.weight", stacked=True),
+    "ffn.up_e": Place("blk.{block}.ffn_up_exps.weight", stacked=True),
+    "ffn.down_e": Place("blk.{block}.ffn_down_exps.weight", stacked=True),
+    "ffn.shared_gate": "blk.{block}.ffn_gate_shexp.weight",
+    "ffn.shared_up": "blk.{block}.ffn_up_shexp.weight",
+    "ffn.shared_down": "blk.{block}.ffn_down_shexp.weight",
+    "ffn.shared_share": "blk.{block}.ffn_gate_inp_shexp.weight",
+}
+
+
+def with_experts(a: Architecture, said: Said, normed: bool) -> Architecture:
+    """The experts that a GGUF file counts; `normed`: shares of those that are chosen add up to 1."""
+    count = said.whole("expert_count", 0)
+    if not count:
+        return a
+    return replace(a, experts=count, experts_chosen=said.whole("expert_used_count"), experts_normed=normed)
+
+
+def _llama_of_gguf(a: Architecture, said: Said) -> Architecture:
+    return with_experts(of_gguf(a, said), said, normed=True)  # Mixtral goes by the same name
 
 
 def of_gguf(a: Architecture, said: Said) -> Architecture:
@@ -32,7 +56,7 @@ def of_folder(a: Architecture, said: Said) -> Architecture:
 LLAMA: Final = Family(
     title="Llama 2, 3, 3.1, 3.2; SmolLM, SmolLM2; Mistral",
     apart="",
-    gguf=Source(("llama",), GGUF, of_gguf, interleaved=True),
+    gguf=Source(("llama",), EXPERTS_OF_GGUF, _llama_of_gguf, interleaved=True),
     folder=Source(("llama", "mistral"), FOLDER, of_folder),
 )
 QWEN2: Final = Family(

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from planner.errors import UnknownArchitecture
 from planner.importers.families.cohere import COHERE, COHERE2
+from planner.importers.families.experts import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
 from planner.importers.families.falcon import FALCON
 from planner.importers.families.family import Family
 from planner.importers.families.gpt2 import GPT2
@@ -30,6 +31,10 @@ FAMILIES: Final[tuple[Family, ...]] = (
     FALCON,
     COHERE,
     COHERE2,
+    MIXTRAL,
+    OLMOE,
+    QWEN2_MOE,
+    QWEN3_MOE,
 )
 
 Kind = Literal["gguf", "folder"]
@@ -40,7 +45,8 @@ def family_of(name: object, kind: Kind, where: str) -> Family:
     known: dict[str, Family] = {}
     for each in FAMILIES:
         source = each.gguf if kind == "gguf" else each.folder
-        known.update(dict.fromkeys(source.families, each))
+        for called in source.families:
+            known.setdefault(called, each)  # a file of Mixtral is one of Llama with experts
     family = name if isinstance(name, str) else ""
     if family in known:
         return known[family]

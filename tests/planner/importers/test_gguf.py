@@ -211,7 +211,12 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ModelError], str]] = {
     "uneven heads": ({"kv_heads": 3, "weights_of": {}}, CorruptModel, "4 heads cannot share 3"),
     "no heads": ({"heads": 0, "weights_of": {}}, CorruptModel, "at least one head"),
     "odd head": ({"head_size": 63, "weights_of": {}}, CorruptModel, "even head size, got 63"),
-    "experts": ({"metadata": number("llama.expert_count", 8)}, UnknownArchitecture, "mixtures of experts"),
+    "experts": ({"metadata": number("llama.expert_count", 8)}, CorruptModel, "expert_used_count is missing"),
+    "experts of a dense family": (
+        {"family": "qwen2", "metadata": number("qwen2.expert_count", 8)},
+        UnknownArchitecture,
+        "mixtures of experts of qwen2 are not supported; choose a dense model",
+    ),
     "part rotates": (
         {"metadata": number("llama.rope.dimension_count", 32)},
         UnknownArchitecture,

@@ -10,12 +10,14 @@ import onnx
 import pytest
 
 from planner.errors import CorruptModel, CorruptStore
+from planner.importers.decoder_units import build_model
 from planner.importers.unit_graphs import INPUT, UnitGraph
 from planner.model.decoder_building import build_decoder
 from planner.model.lowering import Shard, make_graphs, make_shard
 from planner.model.manifest import Manifest, decode_manifest, encode_manifest
 from planner.model.onnxruntime_import import ort
 from planner.model.store import Store
+from tests.peer.made_up_models import MadeUpModel, small_architecture
 from tests.vectors.make_lowering import EDITS, odd
 
 
@@ -104,3 +106,38 @@ def test_an_import_with_a_graph_that_no_peer_runs_keeps_no_weights(tmp_path: Pat
     with pytest.raises(CorruptModel, match=r"odd cannot be kept: .*\(95, 64\) expected"):
         build_decoder(replace(source, units=units), store)
     assert store.models() == []
+
+
+def test_weights_of_an_expert_are_in_the_branch_that_computes_it(tmp_path: Path) -> None:
+    source = MadeUpModel(small_architecture(experts=4, experts_chosen=1, shared_ffn=40), {})
+    store = Store(tmp_path)
+    manifest = decode_manifest(store.manifest_bytes(build_model(source, "8bit", store)))
+    (place, unit), *_ = [(at, each) for at, each in enumerate(manifest.units) if each.kind == "ffn"]
+    body = make_graphs(manifest, store, place, place + 1, "cpu").body
+    assert body is not None
+    graph = onnx.ModelProto.FromString(body).graph
+    assert not [each.name for each in graph.initializer if "/experts." in each.name]
+    branches = [node for node in graph.node if node.op_type == "If"]
+    assert len(branches) == 4
+    for expert, node in enumerate(branches):
+        then = next(each.g for each in node.attribute if each.name == "then_branch")
+        other = next(each.g for each in node.attribute if each.name == "else_branch")
+        held = {each.name for each in then.initializer}
+        assert held == {
+            f"u{place}/experts.{expert}.{part}.{form}"
+            for part in ("gate_up", "down")
+            for form in ("q8", "scale")
+        }
+        assert [each.op_type for each in other.node] == ["Identity"]
+    one = 3 * 64 * 96
+    assert unit.flops_per_token == 2 * (unit.params - 3 * one)
+
+
+def test_each_expert_is_one_run_of_bytes(tmp_path: Path) -> None:
+    source = MadeUpModel(small_architecture(experts=4, experts_chosen=1), {})
+    store = Store(tmp_path)
+    manifest = decode_manifest(store.manifest_bytes(build_model(source, "4bit", store)))
+    unit = next(each for each in manifest.units if each.kind == "ffn")
+    order = [tensor.name.split(".")[1] for tensor in unit.tensors if tensor.name.startswith("experts.")]
+    assert order == sorted(order)
+    assert sorted(tensor.offset for tensor in unit.tensors) == [tensor.offset for tensor in unit.tensors]

@@ -9,6 +9,7 @@ import { toHex } from '../wire/hex';
 export const SHOAL = 'shoal';
 const MAX_ROWS = 1 << 24;
 const MAX_COLUMNS = 1 << 22;
+const MAX_EXPERTS = 1024;
 const MAX_HEADS = 1024;
 const MAX_HEAD_SIZE = 1024;
 const MAX_INDEX = 16; // of state and of rotary tables
@@ -55,7 +56,22 @@ export interface PositionsOperator {
   readonly output: string;
 }
 
-export type AbstractOperator = LinearOperator | AttentionOperator | EmbeddingOperator | PositionsOperator;
+/**
+ * `base` plus what each of `count` experts makes of x, times its share of a token. Expert N is the matrices
+ * "weight.N.gate_up" (2 rows, columns) and "weight.N.down" (columns, rows).
+ */
+export interface ExpertsOperator {
+  readonly kind: 'Experts';
+  readonly inputs: readonly string[]; // x, shares, base
+  readonly output: string;
+  readonly weight: string;
+  readonly count: number;
+  readonly rows: number;
+  readonly columns: number;
+}
+
+export type AbstractOperator =
+  LinearOperator | AttentionOperator | EmbeddingOperator | PositionsOperator | ExpertsOperator;
 
 /** The operator of a node of domain `shoal`. Raises CannotServe. */
 export function operatorOf(node: Message, unit: { readonly name: string }): AbstractOperator {
@@ -105,15 +121,22 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       said.finish();
       return { kind, inputs, output: output ?? '' };
     }
+    case 'Experts': {
+      has([3]);
+      const matrices = matrixOf(said, MAX_COLUMNS / 2);
+      const count = said.integer('count', 2, MAX_EXPERTS);
+      said.finish();
+      return { kind, inputs, output: output ?? '', ...matrices, count };
+    }
     default:
-      throw wrongGraph(unit, 'of domain shoal Linear, Attention, Embedding and Positions expected');
+      throw wrongGraph(unit, 'of domain shoal Linear, Attention, Embedding, Positions and Experts expected');
   }
 }
 
-function matrixOf(said: Attributes): { weight: string; rows: number; columns: number } {
+function matrixOf(said: Attributes, mostRows = MAX_ROWS): { weight: string; rows: number; columns: number } {
   return {
     weight: said.text('weight'),
-    rows: said.integer('rows', 1, MAX_ROWS),
+    rows: said.integer('rows', 1, mostRows),
     columns: said.integer('columns', 1, MAX_COLUMNS),
   };
 }

@@ -20,10 +20,10 @@ export const OPSETS = [
   ['', 21],
   [MICROSOFT, 1],
 ] as const;
-export const KINDS = { float: 1, integer: 2, text: 3 } as const; // of attributes
+export const KINDS = { float: 1, integer: 2, text: 3, graph: 5 } as const; // of attributes
 
-/** Integers are written as INT, `float` as FLOAT. */
-export type Attribute = number | { readonly float: number };
+/** Integers are written as INT, `float` as FLOAT, `graph` as GRAPH. */
+export type Attribute = number | { readonly float: number } | { readonly graph: Message };
 
 /** A graph input or output; sizes that vary have names. */
 export interface Port {
@@ -47,9 +47,16 @@ export class GraphDraft {
   private readonly initializers: Message[] = [];
   private readonly known = new Set<string>(); // names of initializers
   private made = 0;
+  private readonly around: GraphDraft | null;
+
+  /** `around`: the graph that this is a branch of, which counts names and holds constants for both. */
+  constructor(around: GraphDraft | null = null) {
+    this.around = around;
+  }
 
   /** A name that nothing else has. */
   fresh(): string {
+    if (this.around !== null) return this.around.fresh();
     return `x${this.made++}`;
   }
 
@@ -95,6 +102,7 @@ export class GraphDraft {
 
   /** A vector of int64, the same for all that have these values. */
   vector(values: readonly number[]): string {
+    if (this.around !== null) return this.around.vector(values);
     const name = `i64/${values.join(',')}`;
     if (this.known.has(name)) return name;
     this.known.add(name);
@@ -115,6 +123,16 @@ export class GraphDraft {
     this.known.add(name);
     this.initializers.push(external({ dtype, shape, offset, bytes }, location, name));
     return name;
+  }
+
+  /** This as a branch of an If. */
+  branch(output: Port): Message {
+    return new Message('Graph', {
+      [GRAPH.nodes]: this.nodes,
+      [GRAPH.name]: [textItem('branch')],
+      [GRAPH.initializers]: this.initializers,
+      [GRAPH.outputs]: [valueInfo(output)],
+    });
   }
 
   /** The model's bytes. */
@@ -143,11 +161,13 @@ export class GraphDraft {
 }
 
 function attributeItem(name: string, value: Attribute): Message {
-  const isInteger = typeof value === 'number';
-  const held = isInteger ? integerItem(value) : new Uint8Array(new Float32Array([value.float]).buffer);
-  return new Message('Attribute', {
-    [ATTRIBUTE.name]: [textItem(name)],
-    [isInteger ? ATTRIBUTE.integer : ATTRIBUTE.float]: [held],
-    [ATTRIBUTE.kind]: [integerItem(isInteger ? KINDS.integer : KINDS.float)],
-  });
+  const written = (field: number, kind: number, held: Uint8Array | Message): Message =>
+    new Message('Attribute', {
+      [ATTRIBUTE.name]: [textItem(name)],
+      [field]: [held],
+      [ATTRIBUTE.kind]: [integerItem(kind)],
+    });
+  if (typeof value === 'number') return written(ATTRIBUTE.integer, KINDS.integer, integerItem(value));
+  if ('graph' in value) return written(ATTRIBUTE.graph, KINDS.graph, value.graph);
+  return written(ATTRIBUTE.float, KINDS.float, new Uint8Array(new Float32Array([value.float]).buffer));
 }

@@ -14,12 +14,14 @@ import { toHex } from '../wire/hex';
 import {
   type AttentionOperator,
   type EmbeddingOperator,
+  type ExpertsOperator,
   operatorOf,
   type PositionsOperator,
   SHOAL,
 } from './abstract_operators';
 import {
   bodiesOf,
+  ELEMENT_TYPES,
   GRAPH,
   MAX_RUN_BYTES,
   MODEL,
@@ -305,10 +307,11 @@ class Lowering implements Making {
         if (states.has(found.state)) throw wrongGraph(unit, `state ${found.state} expected to be used once`);
         states.add(found.state);
         this.attention(unit, found);
-      } else if (found.kind === 'Positions') {
-        if (this.isFlat)
-          throw wrongGraph(unit, 'Positions expected between the first and the last unit alone');
-        this.positions(found);
+      } else if (found.kind === 'Positions' || found.kind === 'Experts') {
+        const expected = `${found.kind} expected between the first and the last unit alone`;
+        if (this.isFlat) throw wrongGraph(unit, expected);
+        if (found.kind === 'Positions') this.positions(found);
+        else this.experts(unit, place, found);
       } else {
         const { inputs, output, weight, rows, columns } = found;
         const [taken = '', bias = ''] = inputs;
@@ -319,6 +322,59 @@ class Lowering implements Making {
       throw wrongGraph(unit, `each of ${unit.kv.length} states used expected`);
   }
 
+  /** What each expert makes that any token chose, one after the other; a row takes nothing of others' experts. */
+  private experts(unit: ManifestUnit, place: number, operator: ExpertsOperator): void {
+    const { draft } = this;
+    const { inputs, output, weight, count, rows, columns } = operator;
+    const [source = '', shares = '', base = ''] = inputs;
+    const { hidden } = this.manifest;
+    if (columns !== hidden) throw wrongGraph(unit, `Experts of ${hidden} columns expected, got ${columns}`);
+    const names = (): [string, ...string[]] => [
+      draft.fresh(),
+      ...Array.from({ length: count - 1 }, () => draft.fresh()),
+    ];
+    const own = names();
+    draft.add('Split', [shares], own, { axis: -1, num_outputs: count });
+    const largest = draft.add('ReduceMax', [shares, draft.vector([0, 1])], draft.fresh(), { keepdims: 0 });
+    const anyOf = draft.add('Cast', [largest], draft.fresh(), { to: ELEMENT_TYPES.bool });
+    const taken = names();
+    draft.add('Split', [anyOf], taken, { axis: 0, num_outputs: count });
+    let made = base;
+    own.forEach((share, expert) => {
+      const result = expert === count - 1 ? output : draft.fresh();
+      const then = new GraphDraft(draft);
+      const other = new GraphDraft(draft);
+      const branch: Making = { ...this.making(), draft: then, sums: new Map(), matrices: new Map() };
+      const product = (name: string, size: readonly [number, number], of: string, to: string): string => {
+        const [height, width] = size;
+        const matrix = { weight: `${weight}.${expert}.${name}`, rows: height, columns: width };
+        addLinear(branch, { unit, place, ...matrix, source: of, bias: '', output: to });
+        return to;
+      };
+      const both = product('gate_up', [2 * rows, columns], source, draft.fresh());
+      const halves: [string, string] = [draft.fresh(), draft.fresh()];
+      then.add('Split', [both], halves, { axis: -1, num_outputs: 2 });
+      const active = then.add('QuickGelu', [halves[0]], draft.fresh(), { alpha: { float: 1 } }, MICROSOFT);
+      const inner = then.add('Mul', [active, halves[1]], draft.fresh());
+      const whole = product('down', [columns, rows], inner, draft.fresh());
+      const part = then.add('Mul', [whole, share], draft.fresh());
+      const total = then.add('Add', [made, part], draft.fresh());
+      const its = then.add('Cast', [share], draft.fresh(), { to: ELEMENT_TYPES.bool });
+      const port = (name: string): Port => ({ name, dtype: 'float32', shape: ['batch', 'tokens', hidden] });
+      const chosen = port(then.add('Where', [its, total, made], draft.fresh()));
+      const kept = port(other.add('Identity', [made], draft.fresh()));
+      made = draft.add('If', [taken[expert] ?? ''], result, {
+        then_branch: { graph: then.branch(chosen) },
+        else_branch: { graph: other.branch(kept) },
+      });
+    });
+  }
+
+  private making(): Omit<Making, 'draft' | 'sums' | 'matrices'> {
+    const { provider, isFlat, locations } = this;
+    return { provider, isFlat, locations };
+  }
+
   /** Those cached after the step, counted back. */
   private positions({ inputs, output }: PositionsOperator): void {
     const { draft } = this;
@@ -326,7 +382,7 @@ class Lowering implements Making {
     const tokens = draft.add('Shape', inputs, draft.fresh(), { end: 2, start: 1 });
     const first = draft.add('Sub', [one(), tokens], draft.fresh());
     const steps = draft.add('Range', [first, one(), one()], draft.fresh());
-    const lasts = draft.add('Cast', ['seqlens'], draft.fresh(), { to: 7 });
+    const lasts = draft.add('Cast', ['seqlens'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
     const column = draft.add('Unsqueeze', [lasts, one()], draft.fresh());
     draft.add('Add', [column, steps], output);
   }

@@ -112,6 +112,27 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
     "cohere": ("cohere", {"logit_scale": 0.25}),
+    "mixtral": ("mixtral", {"num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": None}),
+    "olmoe": ("olmoe", {"num_experts": 8, "num_experts_per_tok": 3, "num_key_value_heads": 4}),
+    "qwen2-moe": (
+        "qwen2_moe",
+        {
+            "num_experts": 6,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 40,
+            "shared_expert_intermediate_size": 72,
+        },
+    ),
+    "qwen3-moe": (
+        "qwen3_moe",
+        {
+            "num_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "norm_topk_prob": True,
+            "head_dim": 32,
+        },
+    ),
     "cohere2": ("cohere2", {"logit_scale": 0.25, "sliding_window": 16, "num_hidden_layers": 4}),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -118,12 +119,25 @@ def _cohere(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_logit_scale(config["logit_scale"])
 
 
+def _experts(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_expert_count(config.get("num_local_experts") or config["num_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    if "moe_intermediate_size" in config:
+        writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
+        writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
+
+
 _METADATA: Final[Mapping[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], None]]] = {
     "granite": _granite,
     "gpt_neox": _neox,
     "phi3": _phi3,
     "cohere": _cohere,
     "cohere2": _cohere,
+    "mixtral": _experts,
+    "olmoe": _experts,
+    "qwen2_moe": _experts,
+    "qwen3_moe": _experts,
 }
 
 
@@ -145,7 +159,20 @@ def _converted(
         elif kind == "gpt2" and weight.ndim == 2 and (".attn." in name or ".mlp." in name):
             weight = weight.T
         found[name] = weight
-    return found
+    return _stacked(found)
+
+
+def _stacked(weights: dict[str, Floats]) -> dict[str, Floats]:
+    """Experts of a block in one tensor, under the name that the table of names knows."""
+    found: dict[str, Floats] = {}
+    experts: dict[str, list[Floats]] = {}
+    for name, weight in weights.items():
+        match = re.fullmatch(r"(.*\.experts)\.(\d+)\.(.*)", name)
+        if match is None:
+            found[name] = weight
+        else:
+            experts.setdefault(f"{match[1]}.{match[3]}", []).insert(int(match[2]), weight)
+    return {**found, **{name: np.stack(each) for name, each in experts.items()}}
 
 
 def _neighbours(weight: Floats, heads: int) -> Floats:

@@ -8,11 +8,15 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
 from tests.planner.importers.families.checkpoints import (
     CASES,
@@ -34,18 +38,19 @@ def model_of(case: str, seed: int) -> tuple[Any, dict[str, tuple[int, ...]]]:
     kind, numbers = config_of(case)
     config = transformers.AutoConfig.for_model(kind, **numbers)
     model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager").float().eval()
-    saved = saved_names(model)
-    shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}
-    weights = weights_of(shapes, seed)
-    with torch.no_grad():
-        for name, tensor in saved.items():
-            tensor.copy_(torch.from_numpy(weights[name]))
-    return model, shapes
-
-
-def saved_names(model: Any) -> dict[str, Any]:
-    """Parameters by name, tied ones once."""
-    return dict(model.named_parameters())
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)  # under the names that published checkpoints have
+        path = Path(folder) / "model.safetensors"
+        with safe_open(path, "pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        save_file(weights_of(shapes, seed), path, metadata={"format": "pt"})
+        loaded, how = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+        )
+        wrong = {what: names for what, names in how.items() if names and what != "conversion_errors"}
+        if wrong:
+            raise SystemExit(f"{case}: {wrong}")
+        return loaded.eval(), shapes
 
 
 def logits_of(model: Any, tokens: list[int]) -> np.ndarray[Any, Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from planner.importers.safetensors import open_safetensors
 from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
+from planner.types import WeightFormat
 from tests.planner.importers.families import gguf_files
 from tests.planner.importers.families.checkpoints import CASES, GREEDY, POSITIONS, PROMPT, Floats, load
 from tests.planner.tiny_models import safetensors_bytes
@@ -63,6 +65,14 @@ class Imported:
         words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(48)}, unk_token="w3"))
         (folder / "tokenizer.json").write_text(words.to_str())
         return folder
+
+
+def replace_manifest(model: Imported, manifest: Manifest) -> Imported:
+    """The same checkpoint and store with another manifest of it."""
+    made = copy(model)
+    made.manifest = manifest
+    made.form = proven(model.store, manifest, "cpu", 1).form
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +196,28 @@ def test_cut_at_every_border_it_gives_the_same_bits(imported: Callable[[str], Im
     whole = computed()
     assert all(computed(border) == whole for border in range(1, units))
     assert computed(*range(1, units)) == whole
+
+
+@pytest.mark.parametrize(
+    ("case", "weights", "least"),
+    [
+        ("mixtral", "8bit", 0.99),
+        ("mixtral", "4bit", 0.9),
+        ("gpt2", "8bit", 0.99),
+        ("falcon-40b", "4bit", 0.9),
+    ],
+)
+def test_packed_weights_come_close(
+    imported: Callable[[str], Imported], case: str, weights: WeightFormat, least: float
+) -> None:
+    model = imported(case)
+    source = open_safetensors(model.root / "folder", "model")
+    packed = replace_manifest(model, model.read(build_model(source, weights, model.store)))
+    run = Run(packed, 0, len(packed.manifest.units))
+    hidden = run.execution.embed(np.array(model.checkpoint.tokens))
+    logits = run.execution.head(run.prompt(hidden))
+    run.execution.close()
+    assert np.corrcoef(logits.ravel(), model.checkpoint.logits.ravel())[0, 1] > least
 
 
 def test_every_family_has_a_case() -> None:
