@@ -36,6 +36,7 @@ from peer.launch.served_models import decoder_line, decoders_shown, offer_line, 
 from peer.launch.terminal import either, interrupts, out, say
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import bytes_text
+from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
 from peer.state.plan_record import route_of
@@ -87,7 +88,10 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
     called = names(state.members)
     units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
     planned: dict[str, dict[str, int]] = {}
-    for stage in shown.stages if shown is not None else ():
+    own = {peer for stage in (shown.stages if shown else ()) for peer in (stage.primary, *stage.standbys)}
+    further = (each.plan or each.proposed for each in state.decoders.values() if not each.refused)
+    every = [stage for plan in (shown, *further) if plan is not None for stage in plan.stages]
+    for stage in every:
         for peer in (stage.primary, *stage.standbys):
             part = planned.setdefault(peer, {"weight_bytes": 0, "kv_bytes": 0, "overhead_bytes": 0})
             part["weight_bytes"] += stage.weight_bytes
@@ -100,7 +104,7 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
         "context": model.context if model else 0,
         "sessions": model.sessions if model else 0,
         "serving": mesh.serves,
-        "unreached": sorted(called[peer] for peer in mesh.links.unreached if peer in planned),
+        "unreached": sorted(called[peer] for peer in mesh.links.unreached if peer in own),
         "refused": named(state.refused, state.members),
         "consensus": _consensus(mesh, reports),
         "signaling": list(state.signaling),
@@ -440,7 +444,7 @@ async def run_plan(args: argparse.Namespace) -> int:
     that it offers. Of a cluster that a JSON file describes there is only the second. `--model`: one other model alone.
     """
     if args.model is not None:
-        return await plan_model(args)
+        return await plan_model(args, running_lines)
     of = await (_of_mesh(args) if "#" in args.what else asyncio.to_thread(_of_file, args.what))
     if of.request is None:
         return await _plan_offered(args, of)
@@ -457,13 +461,22 @@ async def run_plan(args: argparse.Namespace) -> int:
         shown = planned
         if of.mesh is not None:
             models = [model.fields for model in of.models]
-            shown = {"running": _plan_dict(of.mesh), "would_be": planned, "models": models}
+            words = decoders_shown(of.mesh)
+            shown = {
+                "running": _plan_dict(of.mesh),
+                "would_be": planned,
+                "models": models,
+                "decoders": words,
+            }
         out.print(json.dumps(shown), markup=False)
     else:
         by = default_wish(request) if wish is None else wish
         goal = f"strategy {by.strategy}, for {by.goal}"
         heading = [*running, "", f"would be, if it were made now: {goal}"] if running else [goal]
         others = [line for model in of.models for line in ("", *model.lines)]
+        for name in sorted(of.mesh.decoders) if of.mesh is not None else ():
+            assert of.mesh is not None
+            others += ["", f"{name}, which answers in words, too:", *running_lines(seen_as(of.mesh, name))]
         for line in (*heading, *explain(request, named_answer), *others):
             out.print(line, markup=False)
     if args.html is not None:

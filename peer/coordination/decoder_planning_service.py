@@ -110,8 +110,8 @@ class DecoderPlanning:
     def _plan_next(self) -> None:
         """One at a time, in the order of names: each is planned with what those before it take."""
         state = self._state()
-        waits = state.model is not None and state.plan is None and not state.refused
-        if self._closed or self._planning is not None or waits or state.proposed is not None:
+        waits = state.model is not None and state.plan is None and state.proposed is None
+        if self._closed or self._planning is not None or (waits and not state.refused):
             return  # looked at again when that is over
         for (name, _), core in sorted(self._cores.items()):
             if core.state.proposed is None and (wanted := core.wanted()) is not None:

@@ -95,7 +95,7 @@ class DecoderParts:
         """Takes that the connection to a peer ended: pieces and stages."""
         self.parts.gone(peer)
 
-    async def close(self, reason: str) -> None:
+    async def close(self, why: str) -> None:
         """Ends answers, and unloads what is held."""
         if self._again is not None:
             self._again.cancel()
@@ -103,7 +103,7 @@ class DecoderParts:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         self.view.close()
-        await self.parts.close(reason)
+        await self.parts.close(why)
         if self._holding is not None:
             await self._holding.close()
 
@@ -222,11 +222,11 @@ class AllDecoders:
         for each in self:
             each.parts.stage.leave()
 
-    async def close(self, reason: str) -> None:
+    async def close(self, why: str) -> None:
         """Ends everything; no task is left."""
         self._closed = True
         for each in self:
-            self._end(each, reason)
+            self._end(each, why)
         while self._ending:
             await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -245,9 +245,9 @@ class AllDecoders:
                 if self._lent is not None:
                     made.lend(self._lent)
 
-    def _end(self, parts: DecoderParts, reason: str) -> None:
+    def _end(self, parts: DecoderParts, why: str) -> None:
         del self._by_name[parts.name], self._by_mark[parts.mark]
-        task = asyncio.ensure_future(parts.close(reason))
+        task = asyncio.ensure_future(parts.close(why))
         self._ending.add(task)
         task.add_done_callback(self._ended)
 

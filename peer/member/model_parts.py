@@ -66,9 +66,9 @@ class ModelParts:
         self.model.gone(peer)
         self.stage.gone(peer)
 
-    async def close(self, reason: str) -> None:
-        """Ends what is under way; answers end with an error. Units are unloaded by who loaded them."""
+    async def close(self, why: str) -> None:
+        """Ends what is under way; answers end with an error that says `why`. Units are unloaded by who loaded them."""
         await self.model.close()
         await self.stage.close()
-        self.sessions.close(reason)
+        self.sessions.close(why)
         await self.sessions.stop_reporting()

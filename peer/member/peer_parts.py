@@ -74,9 +74,10 @@ class PeerParts:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
-        await self.decoders.close(reason)
+        why = f"this peer leaves the mesh: {reason}"
+        await self.decoders.close(why)
         await self.flow.close()
-        await self.own.close(reason)
+        await self.own.close(why)
         await self.links.stop_answering()
         await self.leadership.close()
         await self.view.close()

@@ -22,7 +22,9 @@ def report_of(parts: PeerParts, lending: Lending | None) -> dict[str, Any]:
     core, serving = parts.stage.core, parts.stage.units
     options = lending.options if lending is not None else None
     me = parts.view.state.members.get(parts.me)
-    memory = serving.memory_bytes() if serving is not None else {"weights": 0, "kv": 0, "fronts": 0}
+    hosts = [parts.stage, *(each.parts.stage for each in parts.decoders)]
+    memories = [stage.units.memory_bytes() for stage in hosts if stage.units is not None]
+    memory = {what: sum(each[what] for each in memories) for what in ("weights", "kv", "fronts")}
     return {
         "name": me.name if me is not None else "",
         "agent": f"shoal/{VERSION}",
@@ -32,10 +34,10 @@ def report_of(parts: PeerParts, lending: Lending | None) -> dict[str, Any]:
         "kv_bytes": memory["kv"] + memory["fronts"],
         "step_us": [list(each) for each in serving.step_times.medians_us()] if serving is not None else [],
         "pledge_bytes": options.memory_bytes if options is not None else 0,
-        "sessions": core.sessions(),
-        "active": core.active(),
-        "steps": core.steps_run,
-        "tokens": core.tokens_sampled,
+        "sessions": sum(stage.core.sessions() for stage in hosts),
+        "active": sum(stage.core.active() for stage in hosts),
+        "steps": sum(stage.core.steps_run for stage in hosts),
+        "tokens": sum(stage.core.tokens_sampled for stage in hosts),
         "tokens_per_s_milli": round(lending.meter.per_second(time.monotonic()) * 1000)
         if lending is not None
         else 0,

@@ -322,14 +322,14 @@ class SessionHost:
                 self._find(asking)
                 self._arm(asking)
 
-    def close(self, reason: str) -> None:
+    def close(self, why: str) -> None:
         """Ends every session, so that stages free its slots at once; whoever waits for an answer hears why."""
         for asking in list(self._all.values()):
             for effect in asking.core.release():
                 if isinstance(effect, Send):
                     self.links.send_or_lose(effect.peer, effect.frame)
                 elif isinstance(effect, Ended):
-                    asking.listener(Broken(f"this peer leaves the mesh: {reason}", Reason.LEAVING))
+                    asking.listener(Broken(why, Reason.LEAVING))
             self._disarm(asking)
 
     async def stop_reporting(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +14,10 @@ from peer.cli.chat import asker
 from peer.coordination.offer_schedule import OfferSchedule, running, would_be
 from peer.errors import BadCommand, PeerError
 from peer.launch.offered_models import graph_of_store
+from peer.launch.served_models import decoder_shown
 from peer.launch.terminal import interrupts, out, say
 from peer.member.mesh_member import MeshMember
+from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, names
 from peer.state.mesh_state import MeshState
 from planner.cost.graph_cost import GraphRequest
@@ -119,9 +121,9 @@ def on_peers_of(request: PlanRequest, store: Store, model: str, objective: Objec
             return ModelPlan(manifest.name, MADE_UP, schedule(asked, plan.stages), plan.why)
 
 
-async def plan_model(args: argparse.Namespace) -> int:
+async def plan_model(args: argparse.Namespace, running_lines: Callable[[MeshState], Sequence[str]]) -> int:
     """Draws the model `args.model`: in the mesh that `args.what` leads to, or on the peers that a file describes; 1
-    where it runs nowhere.
+    where it runs nowhere. `running_lines(state)` tells the plan of one that answers in words, which is not drawn.
     """
     if "#" not in args.what:
         store, objective = Store(args.store), objective_of(args)
@@ -131,6 +133,8 @@ async def plan_model(args: argparse.Namespace) -> int:
         args.link = args.what
         with interrupts() as ctrl:
             async with asker(args, ctrl) as mesh:
+                if args.model in mesh.view.state.decoders:
+                    return _told_in_words(args, mesh.view.state, running_lines)
                 with ctrl.cancelling():
                     [plan] = await of_mesh(mesh, args.model, Store(args.store))
     if args.html is not None:
@@ -143,6 +147,21 @@ async def plan_model(args: argparse.Namespace) -> int:
     if args.html is not None:
         say(f"drawn in {args.html}: open it in a browser")
     return 0 if plan.found is not None else 1
+
+
+def _told_in_words(
+    args: argparse.Namespace, state: MeshState, running_lines: Callable[[MeshState], Sequence[str]]
+) -> int:
+    """The plan of a further model that answers in words. Raises BadCommand for a drawing."""
+    if args.html is not None:
+        raise BadCommand(f"{args.model} answers in words: its plan is told and not drawn; leave out --html")
+    seen = seen_as(state, args.model)
+    if args.json:
+        out.print_json(json.dumps(decoder_shown(state, args.model)), ensure_ascii=True)
+    else:
+        for line in running_lines(seen):
+            out.print(line, markup=False)
+    return 0 if seen.plan is not None else 1
 
 
 def request_of_file(name: str) -> tuple[PlanRequest, Wish | None]:
