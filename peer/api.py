@@ -38,10 +38,12 @@ from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Tool, ToolCall, style_of, tool_of
+from peer.member.answering_model import AnsweringModel
 from peer.member.embedding_models import embeddings
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
+from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.arithmetic_changes import Crossing
 from peer.session.evidence import Floats
@@ -64,6 +66,7 @@ class Options(TypedDict, total=False):
     (temperature 0.7, top_p 0.95), `seed` one by chance. `temperature` 0 is the likeliest token always.
     """
 
+    model: str  # a further model that answers in words, by its name in the mesh; the mesh's own by default
     system: str  # instructions before a question
     temperature: float
     top_k: int
@@ -116,7 +119,7 @@ class Mesh:
 
     def __init__(self, member: Member) -> None:
         self._member = member
-        self._grammars: GrammarJobs | None = None
+        self._grammars: dict[str, GrammarJobs] = {}  # by id of the model
 
     @staticmethod
     @asynccontextmanager
@@ -181,16 +184,18 @@ class Mesh:
         Raises BadSampling, ContextOverflow, NoPlan, AnswerFailed (MeshFull, MustContribute), and ApiError for what
         cannot be asked.
         """
-        async with aclosing(self._pieces(messages, options)) as pieces:
+        asked = await self._asked(options)
+        async with aclosing(self._pieces(asked, messages, options)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Delta):
-                    yield Token(piece.text, piece.token, self._likely(piece))
+                    yield Token(piece.text, piece.token, _likely(piece, asked.model.text))
 
     async def ask(self, messages: Messages, **options: Unpack[Options]) -> Answer:
         """One whole answer. Raises as `chat` does."""
         seed = options.setdefault("seed", int.from_bytes(os.urandom(6)))
         deltas: list[Delta] = []
-        async with aclosing(self._pieces(messages, options)) as pieces:
+        asked = await self._asked(options)
+        async with aclosing(self._pieces(asked, messages, options)) as pieces:
             async for piece in pieces:
                 match piece:
                     case Delta():
@@ -200,14 +205,15 @@ class Mesh:
         text, why = "".join(delta.text for delta in deltas), end.why
         calls: tuple[ToolCall, ...] = ()
         tools = self._tools(options)
-        template = self._member.text.tool_template
+        template = asked.model.text.tool_template
         style = style_of(template) if template is not None else None
         if tools and style is not None:
             scanner = CallScanner(style, frozenset(tool.name for tool in tools))
             words = [scanner.push(delta.text, delta.control) for delta in deltas]
             more, calls = scanner.end()
             text = "".join(words) + more
-        likely = tuple(found for found in map(self._likely, deltas) if found is not None)
+        every = (_likely(delta, asked.model.text) for delta in deltas)
+        likely = tuple(found for found in every if found is not None)
         return Answer(
             text,
             "tool_calls" if calls else why,
@@ -261,21 +267,29 @@ class Mesh:
         """
         return await embeddings(self._member, [texts] if isinstance(texts, str) else texts, model)
 
-    async def _pieces(self, messages: Messages, options: Options) -> AsyncGenerator[Delta | Finished]:
-        model = self._member.view.chosen
+    async def _asked(self, options: Options) -> AnsweringModel:
+        name = options.get("model")
+        if name is None:
+            _ = self._member.view.chosen  # or it says why there is none
+        return await self._member.answering(name)
+
+    async def _pieces(
+        self, asked: AnsweringModel, messages: Messages, options: Options
+    ) -> AsyncGenerator[Delta | Finished]:
+        model = asked.chosen
         turns = _turns(messages, options.get("system", ""))
-        text, tools = self._member.text, self._tools(options)
+        text, tools = asked.model.text, self._tools(options)
         if tools and (text.tool_template is None or style_of(text.tool_template) is None):
-            raise CannotServe(f"the chat template of {self.model} knows no tools")
+            raise CannotServe(f"the chat template of {model.name} knows no tools")
         whole = [tool.whole for tool in tools] or None
-        prompt = await self._member.model.prompts.turns(turns, whole, model.context)
+        prompt = await asked.model.prompts.turns(turns, whole, model.context)
         schema = options.get("schema")
-        guide = await self._guide(schema) if schema is not None else None
-        conversation = self._member.conversation()
+        guide = await self._guide(asked, schema) if schema is not None else None
+        conversation = asked.conversation()
         if (tell := options.get("on_wait")) is not None:
             conversation.on_wait(tell)
         try:
-            settings = _settings(options, self._member.model.sampling_defaults, guide)
+            settings = _settings(options, asked.model.sampling_defaults, guide)
             async with aclosing(conversation.tokens(prompt.tokens, settings)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -285,23 +299,25 @@ class Mesh:
             if guide is not None:
                 guide.close()
 
-    async def _guide(self, schema: Mapping[str, Any]) -> GuidedAnswer:
-        if self._grammars is None:
-            self._grammars = GrammarJobs(self._member.model.text_file)
-        form = JsonForm(schema)
-        await self._grammars.check(form)
-        return self._grammars.guided(form)
+    async def _guide(self, asked: AnsweringModel, schema: Mapping[str, Any]) -> GuidedAnswer:
+        model = asked.chosen.model
+        if model not in self._grammars:
+            self._grammars[model] = GrammarJobs(asked.model.text_file)
+        form, grammars = JsonForm(schema), self._grammars[model]
+        await grammars.check(form)
+        return grammars.guided(form)
 
     async def _close(self) -> None:
-        if self._grammars is not None:
-            await self._grammars.close()
-
-    def _likely(self, piece: Delta) -> Likely | None:
-        return shown_likely(piece.likely, self._member.text) if piece.likely else None
+        for grammars in self._grammars.values():
+            await grammars.close()
 
     @staticmethod
     def _tools(options: Options) -> tuple[Tool, ...]:
         return tuple(tool_of(tool, f"tools[{place}]") for place, tool in enumerate(options.get("tools", ())))
+
+
+def _likely(piece: Delta, text: Text) -> Likely | None:
+    return shown_likely(piece.likely, text) if piece.likely else None
 
 
 class BlockingMesh:

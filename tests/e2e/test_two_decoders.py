@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession
 
+from peer.api import Mesh
 from peer.errors import NoPlan
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.joining import join
@@ -199,6 +200,9 @@ async def test_decoders_come_and_go_by_command_while_others_answer(tmp_path: Pat
                 assert answer["model"] in (name, SECOND), answer
                 text = answer["choices"][0]["message"]["content"]
                 assert said.setdefault(answer["model"], text) == text
+        for name in (SECOND, THIRD):
+            told = await Mesh(town.asker).ask("hello", model=name, temperature=0, max_tokens=8)
+            assert told.text == said[name]
         assert len(set(said.values())) == 3
         taken = await asyncio.to_thread(town.command, "withdraw", THIRD, who="founder")
         assert taken.out == f"{THIRD} is not offered any more\n"
