@@ -94,8 +94,9 @@ class Served:
 
     def line(self) -> str:
         """What is served here, in the middle of a sentence."""
+        words = (*filter(None, (self.name,)), *(name for name in self.words if name != self.name))
         kinds = (
-            ("answers in words", (*((self.name,) if self.name else ()), *self.words)),
+            ("answer in words" if len(words) > 1 else "answers in words", words),
             ("makes embeddings", [name for name in self.embedders if not MODEL_ID.fullmatch(name)]),
             ("is run by shoal run", sorted(self.offers - self.embedders.keys())),
         )

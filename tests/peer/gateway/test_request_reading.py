@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,14 @@ from peer.gateway import responses as shapes
 from peer.gateway.grammar_jobs import CallForm, JsonForm
 from peer.gateway.request_reading import (
     MAX_NESTING,
+    ForFurther,
+    ReadChat,
     Served,
     body_of,
     read_chat,
     read_completion,
     read_embedding,
+    read_unanswered,
 )
 from peer.gateway.tool_calls import Style
 from peer.model import prompts as module
@@ -91,9 +95,28 @@ def said(text: str) -> list[dict[str, str]]:
 )
 def test_a_chat_request(text: Text, changes: dict[str, Any], tools: set[str], form: type | None) -> None:
     asked = read_chat(text, raw(**changes), SERVED)
+    assert isinstance(asked, ReadChat)
     assert text.decode(asked.prompt.tokens).startswith("<tool_call>user: Hi")
     assert (asked.tools, asked.style) == (tools, Style.TAGGED if tools else None)
     assert type(asked.form) is (form or type(None))
+
+
+FURTHER = replace(SERVED, words=("more",), further=frozenset(("more", "d" * 64)))
+
+
+@pytest.mark.parametrize("name", ["more", "d" * 64])
+def test_a_request_for_a_further_model_is_read_once_more_for_that_one(text: Text, name: str) -> None:
+    prompt = json.dumps({"model": name, "prompt": "Hi"}).encode()
+    assert read_chat(text, raw(model=name), FURTHER) == ForFurther(name)
+    assert read_completion(text, prompt, FURTHER) == ForFurther(name)
+    assert read_unanswered(None, raw(model=name), replace(FURTHER, name="", model="")) == ForFurther(name)
+    of_it = replace(FURTHER, name="more", model="d" * 64)
+    assert isinstance(read_chat(text, raw(model=name), of_it), ReadChat)
+    with pytest.raises(ApiError, match="answers in words and makes no embeddings") as refusal:
+        read_embedding(None, json.dumps({"model": name, "input": "Hi"}).encode(), FURTHER)
+    assert refusal.value.code == "model_not_supported"
+    with pytest.raises(ApiError, match="'m', 'more' answer in words"):
+        read_chat(text, raw(model="other"), FURTHER)
 
 
 @pytest.mark.parametrize(
