@@ -72,7 +72,7 @@ from peer.wire.generated.requests import (
     SuspectRequest,
     WorkRequest,
 )
-from peer.wire.json_codec import Body
+from peer.wire.json_codec import Body, has_more_values
 from peer.wire.request_kind import RequestKind, Sender
 from planner.errors import JobBroken, PlannerError
 from planner.predict.forecast import explained
@@ -81,6 +81,9 @@ from planner.types import Infeasible, Plan
 
 MAX_REASON: Final = 500
 MAX_PEER: Final = 128
+MAX_VALUES: Final = (
+    16384  # of a member's command: what it measured has one for each link, what it says long texts
+)
 MAX_COMMANDS: Final = 120  # reports of one member in COMMANDS_S; an honest one has a handful for each plan
 MAX_PROPOSALS: Final = (
     1200  # of what people of one member say in COMMANDS_S, texts of running answers among it
@@ -472,7 +475,7 @@ class Coordinating:
     def _proposed(self, peer: str, said: ProposeRequest) -> Body:
         """What a member says in its own name. Raises BadCommand."""
         _spend(self._proposals, peer, MAX_PROPOSALS)
-        command = decode_command(said.command.encode())
+        command = _command(said.command)
         why = may_say(self.state, peer, command)
         if not why:
             why = refusal(self.state, command)
@@ -502,7 +505,7 @@ class Coordinating:
     ) -> Command | None:
         """What a member itself measured or holds; None: nothing new."""
         _spend(self._spent, peer, MAX_COMMANDS)
-        command = decode_command(spelled.encode())
+        command = _command(spelled)
         if not isinstance(command, kinds):
             raise BadCommand(f"expected a {kinds[0].__name__} of this peer itself")
         return self._core.told(peer, command)
@@ -626,6 +629,14 @@ _ANSWERS: Final[Mapping[str, Callable[[Coordinating, str, Any], Body]]] = {
     PROPOSE.method: Coordinating._proposed,
     WORK.method: Coordinating._work,
 }  # of LEADER_REQUESTS
+
+
+def _command(spelled: str) -> Command:
+    """What a member says. Raises BadCommand, before it is read where that would take long."""
+    data = spelled.encode()
+    if has_more_values(data, MAX_VALUES):
+        raise BadCommand(f"a command of {len(data)} bytes: expected at most {MAX_VALUES} values")
+    return decode_command(data)
 
 
 def _spend(spent: dict[str, tuple[float, int]], peer: str, most: int) -> None:

@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable
 from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
 from peer.limits import MAX_INT, MAX_TEXT_BYTES
 from peer.wire.generated.frames import Frame, Request, Response
-from peer.wire.json_codec import Body
+from peer.wire.json_codec import Body, has_more_values
 
 CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run
 MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
 STATUS_OK, STATUS_REFUSED, STATUS_FAILED, STATUS_ELSEWHERE, STATUS_ANEW = 0, 1, 2, 3, 4
 MAX_PEER = 128  # characters of a peer id
 LARGE_BODY_BYTES = 128 << 10  # of JSON: more may take tens of milliseconds to read
+LARGE_VALUES = 16384  # of these: what is honest and large is a long text; so many take 2 to 10 ms to read
 LARGE_SHARE = 0.05  # of the time, for these
 MAX_PAUSE_S = 2.0  # after one of them
 
@@ -146,6 +147,8 @@ class _LargeBodies:
             await self._turn.acquire()
         begun = time.perf_counter()
         try:
+            if has_more_values(data, LARGE_VALUES):
+                raise BadCommand(f"a body of {len(data)} bytes: expected at most {LARGE_VALUES} values")
             return _object(data)
         finally:
             pause_s = min((time.perf_counter() - begun) / LARGE_SHARE, MAX_PAUSE_S)

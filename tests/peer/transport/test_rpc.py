@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -96,6 +97,40 @@ async def test_large_bodies_are_read_one_at_a_time_and_each_peer_has_its_turn(
     assert "".join(read) == "aababaa", "one of each waits"
     await calls.close()
     assert calls._large._own == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"x":"' + b"0,[{" * 100_000 + b'"}', rpc.STATUS_OK),
+        (b'{"x":"' + b'\\"0\\",\\\\' * 60_000 + b'"}', rpc.STATUS_OK),
+        (json.dumps({"x": ["y" * 64] * 4000}).encode(), rpc.STATUS_OK),
+        (b'{"x":[' + b"1," * 100_000 + b"1]}", rpc.STATUS_REFUSED),
+        (json.dumps({str(key): {} for key in range(20_000)}).encode(), rpc.STATUS_REFUSED),
+        (json.dumps({"x" * 10 + str(key): "\\" for key in range(20_000)}).encode(), rpc.STATUS_REFUSED),
+        (b'{"x":' + b"[" * 200_000, rpc.STATUS_REFUSED),
+    ],
+)
+async def test_a_large_body_has_few_values_and_may_have_long_texts(
+    body: bytes, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc, "MAX_PAUSE_S", 0.0)
+    heard: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+    def sent(peer: str, frame: Frame) -> None:
+        assert isinstance(frame, Response)
+        heard.set_result(frame)
+
+    async def answer(peer: str, method: str, said: Body) -> Body:
+        return {}
+
+    assert len(body) > rpc.LARGE_BODY_BYTES
+    calls = Calls(sent, answer)
+    calls.requested("a", Request(1, "m", body))
+    found = await asyncio.wait_for(heard, WITHIN_S)
+    assert found.status == expected
+    assert expected == rpc.STATUS_OK or f"at most {rpc.LARGE_VALUES} values" in found.message
+    await calls.close()
 
 
 async def test_what_is_small_waits_for_no_large_body(monkeypatch: pytest.MonkeyPatch) -> None:
