@@ -6,6 +6,7 @@ llama). Moving whole rows leaves block formats exact. What is a family's own is 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from planner.importers.tokenizer import tokenizer_from_gguf
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import BlockQuantized, SourceTensor, TokenizerSource
 
+MOST_NUMBERS = 1 << 12  # of a small tensor that is read at once: rotary factors
 ROWS_AT_ONCE = 1024  # bounds what dequantizing holds beside its result
 BLOCK = 32  # columns that share a scale in Q4_0, Q4_1 and Q8_0
 
@@ -262,7 +264,13 @@ class GgufNumbers:
     def reals(self, key: str) -> tuple[float, ...] | None:
         """Returns the numbers of the tensor `key`."""
         stored = self._file.tensors.get(key)
-        return None if stored is None else tuple(GgufTensor(stored).float32().reshape(-1).tolist())
+        if stored is None:
+            return None
+        if math.prod(stored.shape) > MOST_NUMBERS:
+            raise CorruptModel(
+                f"{self.where}: tensor {key} should hold at most {MOST_NUMBERS} numbers, is {stored.shape}"
+            )
+        return tuple(GgufTensor(stored).float32().reshape(-1).tolist())
 
     def words(self, key: str) -> tuple[str, ...] | None:
         """Returns a list of texts."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tokenizers import Tokenizer
 
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture, UnknownTokenizer
-from planner.importers.architecture import Activation, Architecture, RopeScaling
+from planner.importers.architecture import MOST_COUNTS, Activation, Architecture, RopeScaling
 from planner.importers.families.family import Family
 from planner.importers.tokenizer import END_OF_TURN, chosen_by_tools, end_tokens
 from planner.model.sources import TokenizerSource
@@ -77,7 +77,7 @@ def architecture_from_config(
         context=said.whole("max_position_embeddings", family.context),
         norm_epsilon=said.real("rms_norm_eps", 1e-6),
         rope_base=base,
-        rope_dims=int(head_size * part),
+        rope_dims=head_size if part == 1 else int(min(head_size, MOST_COUNTS["head_size"]) * part),
         rope_scaling=scaling,
         rope_factors=None,
         qkv_bias=False,

@@ -15,6 +15,7 @@ from planner.model.lowering import MAX_EXPERTS
 MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that says more is broken
 MAX_WIDTH = 1 << 20  # heads * head_size
 MAX_VOCAB = 1 << 22
+MOST_EXPERTS = 1 << 16  # of a whole model; the largest known have some 25,000
 MOST_SCALE = 1e6  # of factors and caps; a peer takes no larger one
 LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # a smaller one is 0 once it is float32
 
@@ -96,6 +97,10 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         raise CorruptModel(
             f"{file}: expected between 1 and {MAX_EXPERTS} experts of which some are chosen, got "
             f"{a.experts_chosen} of {a.experts}"
+        )
+    if a.experts * a.blocks > MOST_EXPERTS:
+        raise CorruptModel(
+            f"{file}: expected at most {MOST_EXPERTS} experts in all blocks, got {a.experts * a.blocks}"
         )
     if not 0 <= a.shared_ffn <= most["ffn"]:
         raise CorruptModel(

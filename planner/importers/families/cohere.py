@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from planner.errors import UnknownArchitecture
+from planner.errors import CorruptModel, UnknownArchitecture
 from planner.importers.architecture import Architecture, BlockKind
 from planner.importers.families.family import Family, Said, Source
 from planner.importers.families.names import FOLDER, GGUF
 
 WHOLE_EVERY: Final = 4  # blocks of Cohere 2: one of so many looks at everything, without rotary embedding
+MOST_EVERY: Final = 1024
 
 
 def _features(a: Architecture, said: Said) -> Architecture:
@@ -48,14 +49,17 @@ def _of_gguf_2(a: Architecture, said: Said) -> Architecture:
 
 def _of_folder_2(a: Architecture, said: Said) -> Architecture:
     every = said.whole("sliding_window_pattern", WHOLE_EVERY)
+    if not 1 <= every <= MOST_EVERY:
+        raise CorruptModel(
+            f"{said.where}: expected sliding_window_pattern between 1 and {MOST_EVERY}, got {str(every)[:40]}"
+        )
     layers = said.words("layer_types")
-    if layers is not None:
-        wanted = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(a.blocks)]
-        if every < 1 or list(layers) != wanted:
-            raise UnknownArchitecture(
-                f"{said.where}: expected every {every}th of layer_types to be full_attention and others "
-                "sliding_attention; this variant is not supported"
-            )
+    wanted = ("full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(a.blocks))
+    if layers is not None and (len(layers) != a.blocks or layers != tuple(wanted)):
+        raise UnknownArchitecture(
+            f"{said.where}: expected every {every}th of layer_types to be full_attention and others "
+            "sliding_attention; this variant is not supported"
+        )
     return _sliding(_of_folder(a, said), said.whole("sliding_window"), every)
 
 

@@ -24,7 +24,7 @@ def _of_gguf(a: Architecture, said: Said) -> Architecture:
         of_gguf(a, said),
         embedding_scale=said.real("embedding_scale", 1.0),
         residual_scale=said.real("residual_scale", 1.0),
-        attention_scale=said.real("attention.scale", a.head_size**-0.5),
+        attention_scale=said.real("attention.scale", 0.0) or None,
         logit_scale=_inverse(said, "logit_scale"),
     )
 

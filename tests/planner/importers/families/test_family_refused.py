@@ -1,0 +1,129 @@
+"""Variants of families that are not known, and numbers that nobody's model has: each refused by one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import CorruptModel, ModelError, UnknownArchitecture
+from planner.importers.safetensors import open_safetensors
+from tests.planner.importers.families.checkpoints import load
+from tests.planner.tiny_models import safetensors_bytes
+
+REFUSED: dict[str, tuple[str, dict[str, Any], type[ModelError], str]] = {
+    "falcon, alibi": ("falcon-7b", {"alibi": True}, UnknownArchitecture, "got alibi or biases"),
+    "falcon, biases": ("falcon-7b", {"bias": True}, UnknownArchitecture, "got alibi or biases"),
+    "falcon, in turn": ("falcon-7b", {"parallel_attn": False}, UnknownArchitecture, "side by side expected"),
+    "falcon, no heads": ("falcon-40b", {"num_kv_heads": 0}, CorruptModel, "key/value heads between 1"),
+    "cohere, normed": ("cohere", {"use_qk_norm": True}, UnknownArchitecture, "without norm on q and k"),
+    "cohere, no scale": ("cohere", {"logit_scale": 0.0}, CorruptModel, "logit scale above 0"),
+    "cohere2, layers": (
+        "cohere2",
+        {"layer_types": ["full_attention"] * 4},
+        UnknownArchitecture,
+        "every 4th of layer_types",
+    ),
+    "cohere2, no pattern": (
+        "cohere2",
+        {"sliding_window_pattern": 0},
+        CorruptModel,
+        "between 1 and 1024, got 0",
+    ),
+    "cohere2, vast pattern": (
+        "cohere2",
+        {"sliding_window_pattern": 1 << 60},
+        CorruptModel,
+        "between 1 and 1024",
+    ),
+    "cohere2, no window": ("cohere2", {"sliding_window": "x"}, CorruptModel, "should be a whole number"),
+    "granite, no scale": ("granite", {"logits_scaling": 0}, CorruptModel, "logits_scaling should be above 0"),
+    "granite, negative": ("granite", {"residual_multiplier": -1.0}, CorruptModel, "residual scale above 0"),
+    "gpt2, other scores": (
+        "gpt2",
+        {"scale_attn_by_inverse_layer_idx": True},
+        UnknownArchitecture,
+        "usual scale of scores",
+    ),
+    "gpt2, more positions": (
+        "gpt2",
+        {"n_positions": 256},
+        CorruptModel,
+        r"wpe\.weight should be \(256, 64\)",
+    ),
+    "gpt2, activation": ("gpt2", {"activation_function": "silu"}, UnknownArchitecture, "got 'silu'"),
+    "neox, nothing turns": (
+        "pythia",
+        {"rope_parameters": {"partial_rotary_factor": 0}},
+        CorruptModel,
+        "above 0",
+    ),
+    "neox, an odd part": (
+        "pythia",
+        {"rope_parameters": {"partial_rotary_factor": 0.2}},
+        CorruptModel,
+        "even number of rotary dimensions",
+    ),
+    "vast heads": ("pythia", {"head_dim": 10**400}, CorruptModel, "expected head size between 1 and 1024"),
+    "olmoe, clipped": ("olmoe", {"clip_qkv": 8.0}, UnknownArchitecture, "without clip_qkv"),
+    "no expert chosen": ("mixtral", {"num_experts_per_tok": 0}, CorruptModel, "got 0 of 8"),
+    "more chosen than there are": ("mixtral", {"num_experts_per_tok": 9}, CorruptModel, "got 9 of 8"),
+    "more experts": ("mixtral", {"num_local_experts": 9}, CorruptModel, "router|gate.weight should be"),
+    "vast experts": (
+        "mixtral",
+        {"num_local_experts": 1024, "num_hidden_layers": 1024},
+        CorruptModel,
+        "at most 65536 experts in all blocks",
+    ),
+    "dense blocks": (
+        "qwen2-moe",
+        {"mlp_only_layers": [0]},
+        UnknownArchitecture,
+        "got dense blocks among them",
+    ),
+}
+
+
+def _longrope(**changes: object) -> dict[str, object]:
+    return {"rope_parameters": {**load("phi4-mini").config["rope_parameters"], **changes}}
+
+
+REFUSED |= {
+    "phi, too few factors": ("phi4-mini", _longrope(short_factor=[1.0]), CorruptModel, "expected 6 short"),
+    "phi, negative factors": (
+        "phi4-mini",
+        _longrope(short_factor=[-1.0] * 6),
+        CorruptModel,
+        "factors above 0",
+    ),
+    "phi, words for factors": ("phi4-mini", _longrope(short_factor=["x"]), CorruptModel, "list of finite"),
+    "phi, original": (
+        "phi4-mini",
+        _longrope(original_max_position_embeddings=1),
+        CorruptModel,
+        "original_max_position_embeddings above 1",
+    ),
+    "phi, amplitude": (
+        "phi4-mini",
+        _longrope(attention_factor=0.0),
+        CorruptModel,
+        "rotary amplitude above 0",
+    ),
+}
+
+
+@pytest.mark.parametrize(("case", "changes", "error", "words"), REFUSED.values(), ids=REFUSED.keys())
+def test_it_is_refused_by_one_line(
+    tmp_path: Path, case: str, changes: dict[str, Any], error: type[ModelError], words: str
+) -> None:
+    checkpoint = load(case)
+    folder = tmp_path / "bad"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({**checkpoint.config, **changes}))
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(checkpoint.weights(), "F32"))
+    with pytest.raises(error, match=words) as caught:
+        open_safetensors(folder)
+    assert str(caught.value).startswith("bad: ")
+    assert "\n" not in str(caught.value)
