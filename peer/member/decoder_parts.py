@@ -234,9 +234,10 @@ class AllDecoders:
         """Parts come and go with what the mesh offers."""
         if self._closed:
             return
-        offered = self._view.state.decoders
+        state, offered = self._view.state, self._view.state.decoders
+        is_whole = self._view.me in state.members  # else its log has just begun anew, and is still to come
         for name, parts in list(self._by_name.items()):
-            if name not in offered or offered[name].model != parts.model_id:
+            if is_whole and (name not in offered or offered[name].model != parts.model_id):
                 self._end(parts, WITHDRAWN)
         for name, decoder in offered.items():
             if name not in self._by_name:
