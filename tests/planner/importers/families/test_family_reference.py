@@ -34,8 +34,8 @@ from tests.planner.tiny_models import safetensors_bytes
 TOLERANCE = 2e-4  # of the largest logit
 CUT_TOKENS = 12  # of a prompt, where borders are tried
 CUT_STEPS = 3  # tokens after it
-OTHER_NAMES: Final[Mapping[str, Callable[[str], str]]] = {  # of tensors in published checkpoints
-    "neox-in-turn": lambda name: name.replace("lm_head", "embed_out"),
+OTHER_NAMES: Final[Mapping[str, Callable[[str], str]]] = {  # that some checkpoints have
+    "neox-in-turn": lambda name: name.replace("embed_out", "lm_head"),
     "gpt2": lambda name: name.removeprefix("transformer."),
 }
 
