@@ -33,6 +33,11 @@ class Unit:
     wide_bytes: int | None = None  # as weight_bytes, in a tab without one; None: the same
     largest_tensor_bytes: int = 0  # must fit one buffer of the peer
     ops: tuple[str, ...] = ()  # operators that the peer's provider must have
+    kv_positions: int = 0  # of a session that it caches at most; 0: all of them
+
+    def kv_bytes(self, context: int) -> int:
+        """What a session of `context` tokens takes in its caches."""
+        return self.kv_bytes_per_token * (min(context, self.kv_positions) if self.kv_positions else context)
 
     def held_bytes(self, holding: Holding) -> int:
         """Weights in memory on a peer that keeps them this way."""

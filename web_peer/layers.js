@@ -80,6 +80,7 @@ export const PURE = [
   'src/planner/compose',
   'src/planner/graph_draft',
   'src/planner/graph_manifest',
+  'src/planner/kv_window',
   'src/planner/linear',
   'src/planner/lowering',
   'src/planner/manifest',

@@ -200,7 +200,7 @@ class Recomputing:
             raise CannotServe("these units are not here")
         units = manifest.units[run[0] : run[1]]
         context = min(model.context, MAX_CHECKED_POSITIONS)
-        kv_bytes = SLOTS * context * sum(unit.kv_bytes_per_token for unit in units)
+        kv_bytes = SLOTS * sum(unit.kv_bytes(context) for unit in manifest.planner_units()[slice(*run)])
         wanted = sum(unit.resident_bytes for unit in units) + kv_bytes
         if wanted > self._unplanned_bytes():
             raise CannotServe("the memory of this peer is lent to the plan")

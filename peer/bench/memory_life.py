@@ -70,7 +70,7 @@ def main() -> None:
     _tell(
         root,
         weights=sum(unit.held_bytes("mapped") for unit in units),
-        kv=sum(unit.kv_bytes_per_token for unit in units) * context * sessions,
+        kv=sum(unit.kv_bytes(context) for unit in units) * sessions,
         overhead=times.overhead_bytes,
     )
     one = _Peer(manifest, store, context, sessions)

@@ -26,7 +26,7 @@ def even_cuts(units: int, peers: int) -> tuple[int, ...]:
 def needed_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> int:
     """What all peers together need beside their own overhead."""
     units = manifest.planner_units()
-    return sum(unit.weight_bytes + unit.kv_bytes_per_token * context * sessions for unit in units)
+    return sum(unit.weight_bytes + unit.kv_bytes(context) * sessions for unit in units)
 
 
 def pledge(needed: int, overhead: int, peers: int) -> int:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import ALONE, ENDS, FASTEST, MOST_ROWS, Form, RowShape, row_shape
 from peer.runtime.kv_slots import KvSlots
-from peer.runtime.piece_sizes import PIECE_TOKENS
+from peer.runtime.piece_sizes import PIECE_TOKENS, WIDE_HEAD, piece_stop
 from peer.runtime.processor import instruction_set, processor_name
 from peer.session.evidence import Floats
 from planner.model.checked_fields import StoredTensor
@@ -36,7 +36,7 @@ from planner.model.store import Store
 from planner.model.units import BLOCK
 
 PROOF_VERSION: Final = (
-    3  # of what is proven and how results are hashed: kept proofs of another one are made anew
+    4  # of what is proven and how results are hashed: kept proofs of another one are made anew
 )
 CONTEXT: Final = 4 * PIECE_TOKENS
 CHUNKS: Final = (  # ways to cut a prompt of PIECE_TOKENS: around the tiles of kernels, and single tokens
@@ -259,11 +259,12 @@ def _windows(count: int, size: int, call: Callable[[range], Floats]) -> bytes | 
 
 def _ends(trial: _Trial, execution: Execution) -> int:
     """The least multiple to end calls at that makes a prompt in any chunks the same bits; 0 where none does."""
-    hidden = _rows(b"prompt", PIECE_TOKENS, trial.manifest.hidden)
+    pieces = 2 if execution.widest_head > WIDE_HEAD else 1
+    hidden = _rows(b"prompt", pieces * PIECE_TOKENS, trial.manifest.hidden)
     slots = _filled(execution, 1)
-    whole = _prompted(execution, slots, hidden, (PIECE_TOKENS,), PIECE_TOKENS)
+    whole = _prompted(execution, slots, hidden, pieces * (PIECE_TOKENS,), PIECE_TOKENS if pieces == 1 else 1)
     for ends in ENDS:
-        if all(_prompted(execution, slots, hidden, sizes, ends) == whole for sizes in CHUNKS):
+        if all(_prompted(execution, slots, hidden, pieces * sizes, ends) == whole for sizes in CHUNKS):
             return ends
     return 0
 
@@ -271,12 +272,15 @@ def _ends(trial: _Trial, execution: Execution) -> int:
 def _prompted(
     execution: Execution, slots: KvSlots, hidden: Floats, sizes: tuple[int, ...], ends: int
 ) -> bytes:
-    """The bits of a prompt of PIECE_TOKENS, given in chunks of these sizes."""
-    execution.ensure(slots, 1, PIECE_TOKENS + 2 * ends)
+    """The bits of a prompt that is given in chunks of these sizes."""
+    execution.ensure(slots, 1, len(hidden) + 2 * ends)
     found, start = [], 0
     for size in sizes:
-        found.append(execution.prompt(hidden[start : start + size], Row(0, start), ends).tobytes())
-        start += size
+        end = start + size
+        while start < end:
+            stop = piece_stop(start, end, execution.widest_head)
+            found.append(execution.prompt(hidden[start:stop], Row(0, start), ends).tobytes())
+            start = stop
     return b"".join(found)
 
 
@@ -340,7 +344,8 @@ def _filled(execution: Execution, rows: int) -> KvSlots:
     for row in range(rows):
         length = 1 + (37 * row + 11) % (PIECE_TOKENS - 1)
         shapes = execution.state_shapes(length)
-        execution.put(row, {name: _rows(f"{name}{row}".encode(), *shape) for name, shape in shapes.items()})
+        made = {name: _rows(f"{name}{row}".encode(), *shape) for name, shape in shapes.items()}
+        execution.put(row, length, made)
         slots.set_length(bytes([row]), length)
     return slots
 

@@ -35,7 +35,16 @@ from peer.runtime.huge_pages import (
 )
 from peer.runtime.kv_slots import KvSlots, Move, Shape
 from peer.session.evidence import Floats
-from planner.model.lowering import EmbedTable, Shard, rotary_inputs, rotary_tables
+from planner.model.kv_window import KvWindow
+from planner.model.lowering import (
+    POSITION_IDS,
+    WINDOW_SEQLENS,
+    WINDOW_TOTAL,
+    EmbedTable,
+    Shard,
+    rotary_inputs,
+    rotary_tables,
+)
 from planner.model.onnxruntime_import import OrtDevice, ort
 
 PROVIDERS: Final = {
@@ -122,6 +131,11 @@ class Execution:
         return self._kv.shape
 
     @property
+    def widest_head(self) -> int:
+        """Values of the widest head that is cached; 0 where none is."""
+        return self._shard.widest_head
+
+    @property
     def kv_bytes(self) -> int:
         """How many bytes the KV arrays take."""
         return self._kv.bytes
@@ -144,23 +158,33 @@ class Execution:
         self._kv.let_go(rows)
         give_back_memory()
 
+    def holds(self, row: int, length: int) -> bool:
+        """Whether `row` has what comes after its first `length` positions looks at: arrays with a window drop old ones,
+        so that a session can take back only a few.
+        """
+        return self._kv.holds(row, length)
+
     def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
-        """By key and value array, the hash of what `row` caches at positions [first, stop)."""
+        """By key and value array, the hash of what `row` caches at positions [first, stop); arrays that dropped some of
+        these are left out.
+        """
         return self._kv.digest(row, first, stop)
 
-    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
+    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats] | None:
         """What `row` caches at positions [0, stop) in these key and value arrays (None: in all), each (heads, stop,
-        head_size).
+        head_size); of arrays with a window from position KvWindow.first_kept(stop) on. None where that was dropped.
         """
         return self._kv.copied(row, stop, names)
 
     def state_shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
-        """By key and value array, the shape of `positions` of one row: (heads, positions, head_size)."""
+        """By key and value array, the shape of what `copied` gives for `positions`."""
         return self._kv.shapes(positions)
 
-    def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
-        """Makes `arrays`, as `copied` gives them, what `row` caches. Raises ValueError unless it is all of them."""
-        self._kv.put(row, arrays)
+    def put(self, row: int, count: int, arrays: Mapping[str, Floats]) -> None:
+        """Makes `arrays`, which end at position `count` and of which those with a window begin at one place, what `row`
+        caches. Raises ValueError unless it is all of them, and enough to go on.
+        """
+        self._kv.put(row, count, arrays)
 
     def embed(self, tokens: npt.NDArray[np.int64]) -> Floats:
         """tokens (T,) -> (T, hidden)."""
@@ -235,6 +259,7 @@ class Execution:
         tokens = hidden.shape[1]
         if max(lengths) + tokens > self.shape.capacity or span.stop > self.shape.rows:
             raise ValueError(f"{max(lengths) + tokens} positions in rows {span} do not fit {self.shape}")
+        firsts = [self._kv.make_room(row, length, tokens) for row, length in zip(span, lengths, strict=True)]
         key = (span.start, len(span), tokens)
         binding = self._bindings.get(key)
         if binding is None:
@@ -246,12 +271,15 @@ class Execution:
         binding.seqlens[:] = lengths
         binding.seqlens += tokens - 1
         binding.total[0] = max(lengths) + tokens
+        if binding.window is not None:
+            binding.window.set(lengths, firsts)
         binding.run()
         return binding.result
 
     def _bind(self, span: range, tokens: int) -> _Binding:
         assert self._body is not None
-        made = _Binding(self._body, len(span), tokens, self._shard.hidden)
+        windowed = any(pair.window is not None for pair in self._shard.kv)
+        made = _Binding(self._body, len(span), tokens, self._shard.hidden, windowed=windowed)
         for name, table in self._rotary.items():
             made.input(name, table)
         self._kv.bind(made, span)
@@ -261,7 +289,9 @@ class Execution:
 class _Binding:
     """Buffers of one call shape (rows, tokens), bound once and used again."""
 
-    def __init__(self, session: ort.InferenceSession, rows: int, tokens: int, width: int) -> None:
+    def __init__(
+        self, session: ort.InferenceSession, rows: int, tokens: int, width: int, *, windowed: bool
+    ) -> None:
         self._session = session._sess
         self._io = session.io_binding()._iobinding
         self._kept: list[npt.NDArray[Any]] = []
@@ -273,6 +303,7 @@ class _Binding:
         self.input("seqlens", self.seqlens)
         self.input("total", self.total)
         self.output("hidden.out", self.result)
+        self.window = _WindowInputs(self, rows, tokens) if windowed else None
 
     def input(self, name: str, array: npt.NDArray[Any]) -> None:
         self._kept.append(array)
@@ -290,17 +321,42 @@ class _Binding:
         self._session.run_with_iobinding(self._io, None)
 
 
+class _WindowInputs:
+    """What a call says of arrays with a window: where its tokens stand, and how many positions there are."""
+
+    def __init__(self, binding: _Binding, rows: int, tokens: int) -> None:
+        self._positions = np.zeros((rows, tokens), np.int64)
+        self._seqlens = np.zeros(rows, np.int32)
+        self._total = np.zeros(1, np.int32)
+        binding.input(POSITION_IDS, self._positions)
+        binding.input(WINDOW_SEQLENS, self._seqlens)
+        binding.input(WINDOW_TOTAL, self._total)
+
+    def set(self, lengths: list[int], firsts: list[int]) -> None:
+        """For rows of `lengths` positions, of which those before `firsts` were dropped."""
+        tokens = self._positions.shape[1]
+        self._positions[:] = np.asarray(lengths)[:, None] + np.arange(tokens)
+        self._seqlens[:] = np.subtract(lengths, firsts) + tokens - 1
+        self._total[0] = self._seqlens.max() + 1
+
+
 _CPU: Final = OrtDevice(OrtDevice.cpu(), OrtDevice.default_memory(), 0)
 
 
 class _KvArrays:
     """For each state of the units a key and a value array, float32 (rows, heads, capacity, head_size), on the device of
     the provider.
+
+    Arrays of states with a window have room for less: a row begins at position `first`, those before were dropped.
     """
 
     def __init__(self, shard: Shard) -> None:
         self._sizes = {name: (pair.heads, pair.head_size) for pair in shard.kv for name in pair.names}
-        self._position_bytes = shard.kv_bytes_per_token
+        self._windowed = frozenset(
+            name for pair in shard.kv for name in pair.names if pair.window is not None
+        )
+        self._window = shard.window if self._windowed else None
+        self._firsts: list[int] = []  # by row
         self._cuda = shard.provider == "cuda"
         self._host: dict[str, Floats] = {}
         self._device: dict[str, ort.OrtValue] = {}
@@ -310,7 +366,7 @@ class _KvArrays:
     @property
     def bytes(self) -> int:
         rows = self.shape.rows if self._cuda else self.used_rows
-        return rows * self.shape.capacity * self._position_bytes
+        return rows * sum(self._row_bytes(name) for name in self._sizes)
 
     def let_go(self, rows: int) -> None:
         if not self._cuda:
@@ -320,16 +376,29 @@ class _KvArrays:
                 let_go_of_memory(array.ctypes.data + rows * row_bytes, unused * row_bytes)
         self.used_rows = min(self.used_rows, rows)
 
+    def _capacity(self, name: str, shape: Shape) -> int:
+        if self._window is None or name not in self._windowed:
+            return shape.capacity
+        return min(shape.capacity, self._window.capacity)
+
     def _row_bytes(self, name: str) -> int:
         heads, size = self._sizes[name]
-        return heads * self.shape.capacity * size * 4
+        return heads * self._capacity(name, self.shape) * size * 4
+
+    def _first(self, name: str, row: int) -> int:
+        return self._firsts[row] if name in self._windowed else 0
 
     def grow(self, shape: Shape, lengths: list[int]) -> None:
         """One array at a time; only filled positions are touched."""
+        self._firsts += [0] * (shape.rows - len(self._firsts))
         for name, (heads, size) in self._sizes.items():
-            fresh = np.zeros((shape.rows, heads, shape.capacity, size), np.float32)
+            fresh = np.zeros((shape.rows, heads, self._capacity(name, shape), size), np.float32)
             if self.shape.rows:
-                self._fill(fresh, self._read(name), lengths[: self.shape.rows])
+                kept = [
+                    max(length - self._first(name, row), 0)
+                    for row, length in enumerate(lengths[: self.shape.rows])
+                ]
+                self._fill(fresh, self._read(name), kept)
             self._write(name, fresh)
         self.shape = shape
 
@@ -345,40 +414,90 @@ class _KvArrays:
                 if large:
                     let_go_of_memory(copied.ctypes.data, copied.nbytes)
 
-    def move(self, move: Move) -> None:
-        for name in self._sizes:
+    def make_room(self, row: int, length: int, tokens: int) -> int:
+        """Drops what no window of the next `tokens` tokens needs, where they do not fit otherwise. The first position
+        that the row has in arrays with a window. Raises ValueError for more tokens than a call may have.
+        """
+        window = self._window
+        if window is None:
+            return 0
+        if not length:
+            self._firsts[row] = 0
+        first = self._firsts[row]
+        room = min(self.shape.capacity, window.capacity)
+        if length - first + tokens <= room:
+            return first
+        fresh = window.first_kept(length)
+        if length - fresh + tokens > room:
+            raise ValueError(f"{tokens} tokens in one call do not fit {room} positions")
+        for name in self._windowed:
             array = self._read(name)
-            array[move.target, :, : move.length] = array[move.source, :, : move.length]
+            array[row, :, : length - fresh] = array[row, :, fresh - first : length - first]
             if self._cuda:
                 self._write(name, array)
+        self._firsts[row] = fresh
+        return fresh
+
+    def holds(self, row: int, length: int) -> bool:
+        window = self._window
+        return window is None or row >= len(self._firsts) or window.holds(self._firsts[row], length)
+
+    def move(self, move: Move) -> None:
+        for name in self._sizes:
+            array, length = self._read(name), move.length - self._first(name, move.source)
+            array[move.target, :, :length] = array[move.source, :, :length]
+            if self._cuda:
+                self._write(name, array)
+        if self._firsts:
+            self._firsts[move.target] = self._firsts[move.source]
 
     def digest(self, row: int, first: int, stop: int) -> dict[str, str]:
         return {
             name: blake2b(
-                self._read(name)[row, :, first:stop].tobytes(), digest_size=DIGEST_BYTES
+                self._read(name)[row, :, first - dropped : stop - dropped].tobytes(), digest_size=DIGEST_BYTES
             ).hexdigest()
             for name in self._sizes
+            if (dropped := self._first(name, row)) <= first
         }
 
-    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats]:
-        wanted = [name for name in self._sizes if names is None or name in names]
-        return {name: self._read(name)[row, :, :stop].copy() for name in wanted}
+    def copied(self, row: int, stop: int, names: Collection[str] | None) -> dict[str, Floats] | None:
+        found: dict[str, Floats] = {}
+        for name in self._sizes:
+            if names is not None and name not in names:
+                continue
+            begin, dropped = self._begin(name, stop), self._first(name, row)
+            if begin < dropped:
+                return None
+            found[name] = self._read(name)[row, :, begin - dropped : stop - dropped].copy()
+        return found
+
+    def _begin(self, name: str, stop: int) -> int:
+        """The first position of a copy of [0, stop)."""
+        return self._window.first_kept(stop) if self._window is not None and name in self._windowed else 0
 
     def shapes(self, positions: int) -> dict[str, tuple[int, int, int]]:
-        return {name: (heads, positions, size) for name, (heads, size) in self._sizes.items()}
+        return {
+            name: (heads, positions - self._begin(name, positions), size)
+            for name, (heads, size) in self._sizes.items()
+        }
 
-    def put(self, row: int, arrays: Mapping[str, Floats]) -> None:
+    def put(self, row: int, count: int, arrays: Mapping[str, Floats]) -> None:
         if arrays.keys() != self._sizes.keys():
             raise ValueError(f"expected {', '.join(self._sizes)}")
+        firsts = {count - arrays[name].shape[1] for name in self._windowed}
+        first = firsts.pop() if firsts else 0
+        if firsts or not _goes_on(self._window, first, count):
+            raise ValueError(f"what is copied does not suffice for position {count}")
         for name, value in arrays.items():
             array = self._read(name)
             array[row, :, : value.shape[1]] = value
             if self._cuda:
                 self._write(name, array)
+        self._firsts[row] = first
 
     def bind(self, binding: _Binding, span: range) -> None:
         for name, (heads, size) in self._sizes.items():
-            shape = [len(span), heads, self.shape.capacity, size]
+            shape = [len(span), heads, self._capacity(name, self.shape), size]
             if self._cuda:
                 device = OrtDevice(OrtDevice.cuda(), OrtDevice.default_memory(), 0)
                 start = self._device[name].data_ptr()
@@ -389,6 +508,7 @@ class _KvArrays:
     def close(self) -> None:
         self._host.clear()
         self._device.clear()
+        self._firsts.clear()
         self.shape = Shape(0, 0)
 
     def _read(self, name: str) -> Floats:
@@ -403,6 +523,13 @@ class _KvArrays:
             self._device[name] = ort.OrtValue.ortvalue_from_numpy(array, "cuda", 0)
         else:
             self._host[name] = array
+
+
+def _goes_on(window: KvWindow | None, first: int, count: int) -> bool:
+    """Whether arrays that begin at `first` are a cache of `count` positions."""
+    if window is None or not first:
+        return first == 0
+    return first > 0 and first % window.block == 0 and window.holds(first, count)
 
 
 class _Embedding:

@@ -14,10 +14,24 @@ from typing import Final
 
 PIECE_TOKENS: Final = 64  # the largest piece, and what the scratch of attention has room for
 LEAST_TOKENS: Final = 4  # below it a call costs nearly as much, so that prompts would stand still
+WIDE_HEAD: Final = (
+    128  # values; kernels add up scores of wider heads otherwise while few positions are left over
+)
 KEPT: Final = 8  # measurements of a kind, the last ones
 AWAY_S: Final = 0.25  # without a step of a session: it waits for its next question
 AWAY_INTERVALS: Final = 4  # of the decode batches, where they come more slowly
 BATCHES: Final = 2.0  # decode batches that a piece may take at most
+
+
+def piece_stop(start: int, stop: int, head_size: int) -> int:
+    """Where a piece of a prompt ends that begins at `start` and has tokens up to `stop`, with heads of `head_size`.
+
+    Scores of wide heads depend on whether a call ends within the first PIECE_TOKENS positions of two such pieces. So a
+    piece ends before the last one of these, for which a single token, which gets company, is in the next piece.
+    """
+    if head_size <= WIDE_HEAD:
+        return stop
+    return min(stop, (start + 1) // PIECE_TOKENS * PIECE_TOKENS + PIECE_TOKENS - 1)
 
 
 class PieceSizes:

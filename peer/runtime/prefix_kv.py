@@ -44,7 +44,9 @@ class KeptFronts:
     def _keep(self, work: PrefixWork) -> None:
         row = self._slots.row(work.session)
         if row is not None and self._slots.length(work.session) >= work.count:
-            self._all[work.digest] = self._execution.copied(row, work.count, None)
+            arrays = self._execution.copied(row, work.count, None)
+            if arrays is not None:
+                self._all[work.digest] = arrays
 
     def _share(self, work: PrefixWork) -> None:
         arrays = self._all.get(work.digest)
@@ -52,5 +54,5 @@ class KeptFronts:
         if arrays is None or row is None or work.count >= self._slots.context:
             return
         self._execution.ensure(self._slots, row + 1, work.count + 1)
-        self._execution.put(row, arrays)
+        self._execution.put(row, work.count, arrays)
         self._slots.set_length(work.session, work.count)

@@ -24,7 +24,7 @@ from peer.runtime.execution import Execution, Row
 from peer.runtime.fair_queue import FairQueue
 from peer.runtime.forms import Form
 from peer.runtime.kv_slots import KvSlots, spans
-from peer.runtime.piece_sizes import LEAST_TOKENS, PIECE_TOKENS, PieceSizes
+from peer.runtime.piece_sizes import LEAST_TOKENS, PIECE_TOKENS, PieceSizes, piece_stop
 from peer.runtime.prefix_kv import KeptFronts
 from peer.session.effects import PrefixWork
 from peer.session.evidence import Floats
@@ -321,7 +321,7 @@ class StageRuntime:
                 due = queue.popleft()
                 assert isinstance(due, _Truncate)
                 if self._slots.row(session) is not None:
-                    self._slots.set_length(session, max(0, min(due.length, self._slots.length(session))))
+                    self._cut(session, max(0, min(due.length, self._slots.length(session))))
             if not queue:
                 del self._waiting[session]
         self._publish()
@@ -361,7 +361,7 @@ class StageRuntime:
                 # At once for all that will come and for the next tokens: growing takes a moment from everybody.
                 rows, positions = max(row + 1, self._slots.limit // 2), asked.count + SOON_TOKENS
                 self._execution.ensure(self._slots, rows, min(positions, self._slots.context))
-                self._execution.put(row, asked.arrays)
+                self._execution.put(row, asked.count, asked.arrays)
                 self._slots.set_length(asked.session, asked.count)
                 done = True
         except Exception:
@@ -486,10 +486,11 @@ class StageRuntime:
 
     def _run_piece(self, session: bytes, prompt: _Prompt) -> None:
         begun_s = perf_counter()
-        piece = prompt.hidden[prompt.done : prompt.done + self._sizes.next(begun_s)]
         row = self._slots.row(session)
         assert row is not None
         start = prompt.step.position + prompt.done
+        stop = piece_stop(start, start + self._sizes.next(begun_s), self._shard.widest_head)
+        piece = prompt.hidden[prompt.done : prompt.done + stop - start]
         self._execution.ensure(self._slots, row + 1, start + self._form.filled_tokens(start, len(piece)))
         self._before_call()
         if self._form.ends:
@@ -520,6 +521,8 @@ class StageRuntime:
         """The session's row, its cache cut to `step.position`; or a refusal that changes nothing."""
         self._check(step)
         have = self._slots.length(step.session)
+        if 0 < step.position < have:
+            have = self._cut(step.session, step.position)
         if step.position < 0 or step.position > have:
             raise _Refusal(
                 RefusalReason.MISSING_POSITION, f"position {step.position} needs as many cached, have {have}"
@@ -535,6 +538,16 @@ class StageRuntime:
             raise _Refusal(RefusalReason.NO_SLOT, f"all {self._slots.limit} slots are taken; try again later")
         self._slots.set_length(step.session, step.position)
         return row
+
+    def _cut(self, session: bytes, length: int) -> int:
+        """Keeps the first `length` positions of a session that has a row and as many; 0 of them where a window would
+        look at what was dropped. Returns how many are left.
+        """
+        row = self._slots.row(session)
+        assert row is not None
+        kept = length if self._execution.holds(row, length) else 0
+        self._slots.set_length(session, kept)
+        return kept
 
     def _check(self, step: Step) -> None:
         """The input's form; what a broken or hostile neighbour may send."""
@@ -585,7 +598,7 @@ class StageRuntime:
     def _fail(self, step: Step, error: Exception) -> None:
         log.error("a step failed: %s", type(error).__name__)
         if self._slots.length(step.session) > step.position:
-            self._slots.set_length(step.session, step.position)
+            self._cut(step.session, step.position)
         self._refuse(step, _Refusal(RefusalReason.FAILED, f"{type(error).__name__}: {error}"[:500]))
 
     def _fail_all(self, error: Exception) -> None:

@@ -14,6 +14,7 @@ from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
 from peer.wire.generated.requests import KvCopyRequest
 from peer.wire.json_codec import Body, matching, whole
+from planner.model.manifest import KvPair, Manifest
 
 REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
 _SESSION: Final = matching("[0-9a-f]{32}", "32 hex digits")
@@ -68,6 +69,48 @@ def sources_of(plan: PlanRecord | None, peers: Sequence[str], run: Run_) -> list
     ]
     covered = sum(source.units[1] - source.units[0] for source in found)
     return found if covered == run[1] - run[0] else None
+
+
+def first_given(manifest: Manifest, pair: KvPair, have: int) -> int:
+    """Where a copy of `have` positions begins in the arrays of a pair: those with a window give no older ones."""
+    window = manifest.window
+    return 0 if window is None or pair.window is None else window.first_kept(have)
+
+
+def pairs_of(manifest: Manifest, units: Run_) -> list[KvPair]:
+    """The pairs of key and value arrays that `units` keep, in order."""
+    return [pair for unit in manifest.units[slice(*units)] for pair in unit.kv]
+
+
+def copy_shapes(manifest: Manifest, units: Run_, have: int) -> dict[str, tuple[int, int, int]]:
+    """By array, the shape of what is given of `have` positions: (heads, positions, head_size)."""
+    return {
+        name: (pair.heads, have - first_given(manifest, pair, have), pair.head_size)
+        for pair in pairs_of(manifest, units)
+        for name in pair.names
+    }
+
+
+def places_taken(
+    manifest: Manifest, parts: Sequence[tuple[Run_, int]]
+) -> tuple[int, dict[str, slice]] | None:
+    """How many positions can be taken of copies of units that have so many, and by array which of its rows these are.
+    None where nothing can: windows of one copy begin behind what those of another need.
+    """
+    count = min(have for _, have in parts)
+    firsts = [
+        (pair, first_given(manifest, pair, have), have)
+        for units, have in parts
+        for pair in pairs_of(manifest, units)
+    ]
+    window, begin = manifest.window, max((first for _, first, _ in firsts), default=0)
+    if not count or (window is not None and not window.holds(begin, count)):
+        return None
+    return count, {
+        name: slice(begin - first if pair.window is not None else 0, count - first)
+        for pair, first, _ in firsts
+        for name in pair.names
+    }
 
 
 def wish_request(wish: Wish) -> KvCopyRequest:

@@ -24,6 +24,9 @@ from peer.session.evidence import Floats
 from peer.session.kv_transfer_rules import (
     Source,
     Wish,
+    copy_shapes,
+    pairs_of,
+    places_taken,
     remembered,
     sources_of,
     told_of,
@@ -38,7 +41,6 @@ from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
 from peer.wire.generated.requests import KV_COPY, KvCopyRequest
 from peer.wire.json_codec import Body
-from planner.model.manifest import KvPair
 
 COPY_WITHIN_S: Final = 20.0
 AT_ONCE: Final = (
@@ -131,11 +133,12 @@ class Caches:
         key, run, opening = warming.key, warming.run, warming.opening
         session = opening.session
         parts = await asyncio.gather(*(self._part(opening, source) for source in sources))
-        count = min(have for have, _ in parts)
-        arrays = {name: array[:, :count] for _, part in parts for name, array in part.items()}
-        seat = self._core.seat_at(*key)
-        if not count or seat is None or not seat.held_back:
+        copies = [(source.units, have) for source, (have, _) in zip(sources, parts, strict=True)]
+        taken, seat = places_taken(self._manifest, copies), self._core.seat_at(*key)
+        if taken is None or seat is None or not seat.held_back:
             return 0  # nothing, or the answer ended meanwhile: nobody would free what is put
+        count, places = taken
+        arrays = {name: array[:, places[name]] for _, part in parts for name, array in part.items()}
         return count if await self._units.put(run, session, count, arrays) else 0
 
     async def _part(self, opening: Open, source: Source) -> tuple[int, Mapping[str, Floats]]:
@@ -149,9 +152,7 @@ class Caches:
         wish = Wish(opening.session, source.run, units)
         told = told_of(await self._links.call(peer, KV_COPY, wish_request(wish)), opening.prompt_tokens)
         have = told.have
-        shapes = {
-            name: (pair.heads, have, pair.head_size) for pair in self._pairs(units) for name in pair.names
-        }
+        shapes = copy_shapes(self._manifest, units, have)
         size = 4 * sum(math.prod(shape) for shape in shapes.values())
         if not have or not shapes:
             return have, {}
@@ -180,10 +181,7 @@ class Caches:
 
     def _names(self, units: Run_) -> list[str]:
         """The key and value arrays that `units` keep, in order."""
-        return [name for pair in self._pairs(units) for name in pair.names]
-
-    def _pairs(self, units: Run_) -> list[KvPair]:
-        return [pair for unit in self._manifest.units[slice(*units)] for pair in unit.kv]
+        return [name for pair in pairs_of(self._manifest, units) for name in pair.names]
 
 
 def packed(arrays: Iterable[Floats]) -> tuple[bytes, bytes]:

@@ -44,7 +44,7 @@ MAX_REDUNDANCY = 8000  # thousandths: seven standbys of each stage
 HOLDINGS: tuple[Holding, ...] = get_args(Holding)
 _COUNTS = (
     *("weight_bytes", "flops_per_token", "kv_bytes_per_token", "out_bytes_per_token"),
-    *("packed_bytes", "wide_bytes"),
+    *("packed_bytes", "wide_bytes", "kv_positions"),
 )
 MAX_SUM = 2**58  # picoseconds or bytes a plan may add up to: 80 hours, 256 PiB; keeps 64-bit sums exact
 
@@ -111,7 +111,7 @@ def hop_ps(link: Link, row_bytes: int, rows: int) -> int:
 
 def unit_bytes(request: PlanRequest, unit: Unit, holding: Holding = "mapped") -> tuple[int, int]:
     """(weights, KV of every promised session at full context) of one unit."""
-    return unit.held_bytes(holding), unit.kv_bytes_per_token * request.context * request.sessions
+    return unit.held_bytes(holding), unit.kv_bytes(request.context) * request.sessions
 
 
 def stage_bytes(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -> tuple[int, int, int]:

@@ -17,7 +17,9 @@ runs for the last position of a prompt only).
 Body: hidden f32 (batch, tokens, hidden), seqlens i32 (batch) = tokens in the cache after the step - 1, total i32 (1),
 for each rotary table cos and sin (of the others but the first: cos.N, sin.N) f32 (positions, angles), for each pair of
 arrays that units keep key.N and value.N f32 (batch, heads, capacity, head_size), which are updated in place (bound as
-key.N.out, value.N.out too) -> hidden.out. Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab). Embedding:
+key.N.out, value.N.out too) -> hidden.out. Where a pair has a window, old positions may be absent from its arrays:
+window.seqlens, window.total are for those, and position_ids i64 (batch, tokens) say where the step's tokens stand.
+Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab). Embedding:
 hidden f32 (tokens, columns), the rows looked up -> hidden.out f32 (tokens, hidden); none where Embedding is all.
 
 The attention kernel takes heads of whole groups of 16 values. Others are filled up with zeros, each half of a head by
@@ -48,6 +50,7 @@ from planner.errors import CorruptStore
 from planner.model.checked_fields import DType, StoredTensor
 from planner.model.compose import Blobs, Declared, checked_graph, wrong_graph
 from planner.model.graph_manifest import MAX_HEAD_SIZE, MAX_HEADS
+from planner.model.kv_window import KvWindow
 from planner.model.manifest import (
     MAX_SCRATCH,
     MAX_VOCAB,
@@ -74,6 +77,12 @@ PART_ROWS: Final = 64  # parts end where the kernels' tiles do
 SLICE_BYTES: Final = 16 << 20  # on "wasm"; float32
 
 BROWSERS: Final[Mapping[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
+WINDOW_SEQLENS: Final = "window.seqlens"  # as seqlens and total, of arrays with a window
+WINDOW_TOTAL: Final = "window.total"
+POSITION_IDS: Final = "position_ids"
+NOT_ON_GPU: Final = (  # onnxruntime-web 1.30 leaves soft caps and position ids out without a word
+    "attention with a window or a soft cap is not computed right on a GPU: a tab computes it without one"
+)
 ELEMENTWISE: Final = frozenset(  # what may follow the product of a head that is loaded in parts
     ("Add", "Sub", "Mul", "Div", "Neg", "Tanh", "Clip", "Identity")
 )
@@ -139,8 +148,13 @@ class Shard:
     body: bytes | None
     heads: tuple[bytes, ...]  # graphs for consecutive ranges of the vocabulary; empty without a head
     kv: tuple[KvPair, ...]
+    window: KvWindow | None  # what is kept in those with a window, in the whole model
     weight_bytes: int
-    kv_bytes_per_token: int
+
+    @property
+    def widest_head(self) -> int:
+        """Values of the widest head that is cached; 0 where none is."""
+        return max((pair.head_size for pair in self.kv), default=0)
 
 
 def make_shard(
@@ -180,8 +194,8 @@ def make_shard(
         body=_body(manifest, parts, placed),
         heads=() if head is None else _head_parts(manifest, head, placed, vocabulary),
         kv=tuple(pair for unit in units for pair in unit.kv),
+        window=manifest.window,
         weight_bytes=sum(unit.resident_bytes for unit in units),
-        kv_bytes_per_token=sum(unit.kv_bytes_per_token for unit in units),
     )
 
 
@@ -511,6 +525,12 @@ def _body(manifest: Manifest, parts: Sequence[_Part], placed: Placed) -> bytes |
         _value("seqlens", TensorProto.INT32, ("batch",)),
         _value("total", TensorProto.INT32, (1,)),
     ]
+    if any(pair.window is not None for part in parts for pair in part.unit.kv):
+        inputs += [
+            _value(WINDOW_SEQLENS, TensorProto.INT32, ("batch",)),
+            _value(WINDOW_TOTAL, TensorProto.INT32, (1,)),
+            _value(POSITION_IDS, TensorProto.INT64, ("batch", "tokens")),
+        ]
     for table, frequencies in enumerate(manifest.rotary):
         for name in rotary_inputs(table):
             inputs.append(_value(name, TensorProto.FLOAT, ("positions", len(frequencies))))
@@ -826,35 +846,35 @@ class _Lowering:
         inputs = [self._name(name) for name in node.input]
         if len(inputs) not in (1, 3) or "" in inputs or len(node.output) != 1:
             raise wrong_graph(self._unit.name, "Attention: q, k and v, or one input, and one output expected")
+        if graph.placed == "packed" and (pair.window is not None or facts.get("softcap")):
+            raise wrong_graph(self._unit.name, NOT_ON_GPU)
         filled = pair.head_size != size
         output = self._name(node.output[0])
         operands = [self._filled_heads(size, each) if filled else each for each in inputs]
+        operands += [""] * (3 - len(operands))
         attributes: dict[str, float] = {}
         if facts.get("scale") or filled:
             attributes["scale"] = facts.get("scale") or size**-0.5
         if facts.get("softcap"):
             attributes["softcap"] = facts["softcap"]
-        if pair.window is not None:
-            attributes["local_window_size"] = pair.window
         table = facts["rotary"]
         key, value = pair.names
+        lengths, turning = ["seqlens", "total"], list(rotary_inputs(table) if table >= 0 else ())
+        if pair.window is not None:
+            attributes["local_window_size"] = pair.window
+            lengths = [WINDOW_SEQLENS, WINDOW_TOTAL]
+            if turning:
+                turning.append(POSITION_IDS)
         attended = graph.add(
             "GroupQueryAttention",
-            [
-                *(operands if len(operands) == 3 else [*operands, "", ""]),
-                key,
-                value,
-                "seqlens",
-                "total",
-                *(rotary_inputs(table) if table >= 0 else ()),
-            ],
+            [*operands, key, value, *lengths, *turning],
             graph.new() if filled else output,
             f"{key}.out",
             f"{value}.out",
             domain=MICROSOFT,
             num_heads=facts["heads"],
             kv_num_heads=facts["kv_heads"],
-            do_rotary=int(table >= 0),
+            do_rotary=int(bool(turning)),
             rotary_interleaved=0,
             **attributes,
         )

@@ -40,6 +40,7 @@ from planner.model.graph_manifest import (
     graph_document,
     graph_manifest_of,
 )
+from planner.model.kv_window import KvWindow, window_of
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.types import Unit, UnitKind, WeightFormat
 
@@ -108,6 +109,10 @@ class ManifestUnit:
         """What a token of a session takes in its key and value arrays."""
         return sum(pair.bytes_per_token for pair in self.kv)
 
+    def kv_positions(self, window: KvWindow | None) -> int:
+        """How many positions of a session its arrays have at most, in a model with this window; 0: all of them."""
+        return window.capacity if window and self.kv and all(pair.window for pair in self.kv) else 0
+
     def tensor(self, name: str) -> StoredTensor | None:
         """Returns the tensor of that name, or None."""
         return next((tensor for tensor in self.tensors if tensor.name == name), None)
@@ -139,6 +144,7 @@ class Manifest:
 
     def planner_units(self) -> tuple[Unit, ...]:
         """Returns the units as the planner counts them: bytes, floating-point operations, bytes of cache."""
+        window = self.window
         return tuple(
             Unit(
                 unit.name,
@@ -149,9 +155,15 @@ class Manifest:
                 unit.out_bytes_per_token,
                 packed_bytes(unit),
                 wide_bytes(unit),
+                kv_positions=unit.kv_positions(window),
             )
             for unit in self.units
         )
+
+    @property
+    def window(self) -> KvWindow | None:
+        """What sessions keep in states with a window; None where no unit has one."""
+        return window_of((pair.head_size, pair.window) for unit in self.units for pair in unit.kv)
 
     def graphs(self) -> tuple[BlobRef, ...]:
         """The blobs of all graphs, each once, in order; a few kilobytes."""

@@ -257,6 +257,7 @@ def _unit(where: str, raw: object) -> Unit:
         wide_bytes=fields.integer_or_none("wide_bytes"),
         largest_tensor_bytes=fields.integer("largest_tensor_bytes"),
         ops=fields.items("ops", _peer_name, MAX_OPS),
+        kv_positions=fields.integer("kv_positions"),
     )
 
 

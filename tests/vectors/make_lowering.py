@@ -25,6 +25,7 @@ from planner.importers.decoder_units import decoder_source
 from planner.importers.unit_graphs import INPUT, UnitGraph
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
 from planner.model.graph_manifest import KvState
+from planner.model.kv_window import window_of
 from planner.model.lowering import make_graphs, rotary_tables
 from planner.model.manifest import (
     ManifestUnit,
@@ -225,7 +226,31 @@ def make() -> dict[str, Any]:
         runs = ((0, last), (1, 3), (2, last), (last - 1, last), (0, 1))
         cases.append({"name": name, **_case(source, runs)})
     cases.append({"name": "odd", **_case(odd(), ((0, 5), (0, 1), (1, 2), (2, 4), (3, 5)))})
-    return {"cases": cases, "sliced": _sliced(), "refused": [*_refused()]}
+    return {"cases": cases, "sliced": _sliced(), "refused": [*_refused()], "windows": [*_windows()]}
+
+
+def _windows() -> Iterator[dict[str, Any]]:
+    """What sessions keep where a window is looked at."""
+    for states in (((16, 5), (64, None)), ((64, 512),), ((48, 100),), ((256, 4096), (256, 1))):
+        window = window_of(states)
+        assert window is not None
+        lengths = [0, 1, window.kept, window.kept + window.block, window.capacity, 3 * window.capacity + 7]
+        yield {
+            "states": states,
+            "tokens": window.tokens,
+            "block": window.block,
+            "capacity": window.capacity,
+            "lengths": [
+                {
+                    "length": length,
+                    "first": window.first_kept(length),
+                    "holds": [
+                        window.holds(first, length) for first in range(0, 4 * window.block, window.block)
+                    ],
+                }
+                for length in lengths
+            ],
+        }
 
 
 def _sliced() -> dict[str, Any]:
@@ -252,7 +277,11 @@ def _case(source: DecoderSource, runs: tuple[tuple[int, int], ...]) -> dict[str,
         graphs = []
         for first, stop in runs:
             for provider in PROVIDERS:
-                made = make_graphs(manifest, store, first, stop, provider)
+                try:
+                    made = make_graphs(manifest, store, first, stop, provider)
+                except CorruptStore:  # what a GPU does not compute
+                    graphs.append({"first": first, "stop": stop, "provider": provider, "refused": True})
+                    continue
                 parts = {"embed": made.embed, "body": made.body, "head": made.head}
                 hashes = {part: _hash(data) for part, data in parts.items()}
                 graphs.append({"first": first, "stop": stop, "provider": provider, **hashes})
@@ -272,6 +301,7 @@ def _case(source: DecoderSource, runs: tuple[tuple[int, int], ...]) -> dict[str,
                     "kind": unit.kind,
                     "state": list(unit.state),
                     "kv_bytes_per_token": unit.kv_bytes_per_token,
+                    "kv_positions": unit.kv_positions(manifest.window),
                     "flops_per_token": unit.flops_per_token,
                     "out_bytes_per_token": unit.out_bytes_per_token,
                 }

@@ -2,6 +2,7 @@
 
 import type { Execution, ShardSource } from '../src/runtime/execution';
 import { WasmExecution } from '../src/runtime/execution_wasm';
+import { PIECE_TOKENS, pieceStop } from '../src/runtime/piece_sizes';
 import { KvSlots } from '../src/runtime/kv_slots';
 import type { Provider } from '../src/planner/linear';
 import { makeGraphs } from '../src/planner/lowering';
@@ -24,9 +25,21 @@ declare global {
      * And how many values of a cache differ by a bit from what was made of it elsewhere.
      */
     crowd(model: string, provider: Provider): Promise<{ apart: number; moved: number }>;
+    /**
+     * Of tokens of which the first `prompt` are given, where old positions are dropped: the largest difference from what
+     * is computed with all of them, also behind a copy of the cache, its bytes with and without, and the last logits.
+     */
+    windowed(model: string, provider: Provider, tokens: number[], prompt: number): Promise<Windowed>;
     /** Loads the model on the GPU, says "loaded" on the console, and gives what is said when the device is lost. */
     untilLost(model: string): Promise<string>;
   }
+}
+
+interface Windowed {
+  readonly apart: number;
+  readonly moved: number;
+  readonly kvBytes: readonly [number, number];
+  readonly logits: string; // base64 of float32 (vocab,)
 }
 
 async function whole(model: string): Promise<Load> {
@@ -43,12 +56,65 @@ async function whole(model: string): Promise<Load> {
 async function loaded(
   model: string,
   provider: Provider,
+  context = CONTEXT,
+  isWhole = false,
 ): Promise<{ readonly manifest: Load['manifest']; readonly execution: Execution }> {
   const { manifest, stop, blobs } = await whole(model);
   const graphs = makeGraphs(manifest, blobs, 0, stop, provider);
-  const source = { dimensions: dimensionsOf(manifest), units: manifest.units, graphs };
-  return { manifest, execution: await load(provider, source, blobs) };
+  const { window } = manifest;
+  const dimensions = { ...dimensionsOf(manifest), window: isWhole ? null : window };
+  const source = { dimensions, units: manifest.units, graphs };
+  return { manifest, execution: await load(provider, source, blobs, context) };
 }
+
+window.windowed = async (model, provider, tokens, prompt) => {
+  const context = tokens.length + 1;
+  const run = async (
+    isWhole: boolean,
+  ): Promise<{ rows: Float32Array; bytes: number; logits: Float32Array }> => {
+    const { manifest, execution } = await loaded(model, provider, context, isWhole);
+    const { hidden: width, units } = manifest;
+    const slots = new KvSlots(2, context);
+    for (const session of ['0', '1']) slots.admit(session);
+    execution.ensure(slots, 2, context);
+    const given = await execution.embed(Int32Array.from(tokens));
+    const rows = new Float32Array((tokens.length + 1) * width);
+    for (let at = 0; at < prompt;) {
+      const stop = pieceStop(at, Math.min(at + PIECE_TOKENS, prompt), execution.widestHead);
+      rows.set(await execution.prompt(given.slice(at * width, stop * width), 1, at), at * width);
+      at = stop;
+    }
+    slots.setLength('1', prompt);
+    const names = kvNames(units);
+    const values = await execution.read(1, prompt, names);
+    if (values === null || !execution.write(0, prompt, [{ names, have: prompt, values }])) {
+      throw new Error('a cache that can be copied expected');
+    }
+    for (let at = prompt; at < tokens.length; at++) {
+      slots.setLength('0', at);
+      slots.setLength('1', at);
+      const one = given.slice(at * width, (at + 1) * width);
+      const two = new Float32Array([...one, ...one]);
+      const made = await execution.decode(two, { start: 0, stop: 2 }, [at, at]);
+      rows.set(made.subarray(0, width), at * width);
+      if (at === tokens.length - 1) rows.set(made.subarray(width), tokens.length * width);
+    }
+    const bytes = execution.kvBytes;
+    const logits = (await execution.head(rows.slice(-width))).slice();
+    execution.close();
+    return { rows, bytes, logits };
+  };
+  const [kept, all] = [await run(false), await run(true)];
+  const width = kept.rows.length / (tokens.length + 1);
+  const distance = (one: Float32Array, other: Float32Array): number =>
+    one.reduce((most, value, at) => Math.max(most, Math.abs(value - (other[at] ?? NaN))), 0);
+  return {
+    apart: distance(kept.rows, all.rows),
+    moved: distance(kept.rows.slice(-width), kept.rows.slice(-2 * width, -width)),
+    kvBytes: [kept.bytes, all.bytes],
+    logits: base64(new Uint8Array(kept.logits.buffer)),
+  };
+};
 
 window.unequal = async (model, provider) => {
   const { manifest, execution } = await loaded(model, provider);
@@ -98,17 +164,19 @@ async function movedUnequal(
 ): Promise<number> {
   const { from, count, rows } = of;
   const names = kvNames(units);
-  const values = await execution.read(from, count, names);
+  const read = (row: number, most: number, of = names): Promise<Float32Array<ArrayBuffer>> =>
+    execution.read(row, most, of) ?? Promise.reject(new Error('a cache that can be copied expected'));
+  const values = await read(from, count);
   const part = { names, have: count, values };
   const half = count >> 1;
-  execution.write(rows[0], count, part);
+  execution.write(rows[0], count, [part]);
   execution.move({ source: from, target: rows[1], length: count });
-  execution.write(rows[2], half, part);
+  execution.write(rows[2], half, [part]);
   const other = names.slice().reverse();
   return (
-    different(await execution.read(rows[0], count, names), values) +
-    different(await execution.read(rows[1], count, other), await execution.read(from, count, other)) +
-    different(await execution.read(rows[2], half, names), await execution.read(from, half, names)) +
+    different(await read(rows[0], count), values) +
+    different(await read(rows[1], count, other), await read(from, count, other)) +
+    different(await read(rows[2], half), await read(from, half)) +
     Number(values.every((value) => value === 0))
   );
 }
@@ -176,10 +244,11 @@ async function load(
   provider: Provider,
   source: ShardSource,
   blobs: ReadonlyMap<string, Uint8Array>,
+  context: number,
 ): Promise<Execution> {
-  if (provider === 'wasm') return WasmExecution.load(source, blobs, 1, CONTEXT);
+  if (provider === 'wasm') return WasmExecution.load(source, blobs, 1, context);
   const { WebGpuExecution } = await import('../src/runtime/execution_webgpu');
-  return WebGpuExecution.load(source, blobs, CONTEXT, () => undefined);
+  return WebGpuExecution.load(source, blobs, context, () => undefined);
 }
 
 function base64(bytes: Uint8Array): string {

@@ -5,7 +5,14 @@
 
 import { BadCommand } from '../errors';
 import type { Run } from '../state/plan_record';
-import { type Manifest, packedBytes, type UnitKind, wideBytes } from '../planner/manifest';
+import {
+  kvPositions as kvPositionsOf,
+  type Manifest,
+  type ManifestUnit,
+  packedBytes,
+  type UnitKind,
+  wideBytes,
+} from '../planner/manifest';
 import { FLOPS, KIND, WIDTH } from '../planner/yardstick';
 import {
   type ChoiceRecord,
@@ -34,11 +41,16 @@ export interface PlannerUnit {
   readonly wideBytes: number; // in a tab without one
   readonly flopsPerToken: number;
   readonly kvBytesPerToken: number;
+  readonly kvPositions?: number; // of a session that it caches at most; absent: all of them
   readonly outBytesPerToken: number;
 }
 
 /** The units of a model as the planner knows them: sizes in bytes, work in floating-point operations. */
-export function plannerUnits({ units }: Manifest): readonly PlannerUnit[] {
+export function plannerUnits({ units, window }: Manifest): readonly PlannerUnit[] {
+  const most = (unit: ManifestUnit): { readonly kvPositions?: number } => {
+    const kvPositions = kvPositionsOf(unit, window);
+    return kvPositions > 0 ? { kvPositions } : {};
+  };
   return units.map((unit) => ({
     name: unit.name,
     kind: unit.kind,
@@ -47,6 +59,7 @@ export function plannerUnits({ units }: Manifest): readonly PlannerUnit[] {
     wideBytes: wideBytes(unit),
     flopsPerToken: unit.flopsPerToken,
     kvBytesPerToken: unit.kvBytesPerToken,
+    ...most(unit),
     outBytesPerToken: unit.outBytesPerToken,
   }));
 }
@@ -125,7 +138,10 @@ export function stageBytes(
   const weights = run.map(({ weightBytes, packedBytes: packed, wideBytes: wide }) =>
     holding === 'mapped' ? weightBytes : holding === 'packed' ? packed : wide,
   );
-  const kv = run.map(({ kvBytesPerToken }) => kvBytesPerToken * context * sessions);
+  const kv = run.map(
+    ({ kvBytesPerToken, kvPositions = context }) =>
+      kvBytesPerToken * Math.min(kvPositions, context) * sessions,
+  );
   const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
   return { weightBytes: sum(weights), kvBytes: sum(kv), overheadBytes: profile.overheadBytes };
 }
@@ -168,6 +184,7 @@ export function encodeRequest(request: PlanRequest): string {
       weight_bytes: unit.weightBytes,
       flops_per_token: unit.flopsPerToken,
       kv_bytes_per_token: unit.kvBytesPerToken,
+      ...(unit.kvPositions === undefined ? {} : { kv_positions: unit.kvPositions }),
       out_bytes_per_token: unit.outBytesPerToken,
       packed_bytes: unit.packedBytes,
       wide_bytes: unit.wideBytes,

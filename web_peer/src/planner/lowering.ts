@@ -47,6 +47,12 @@ import {
 import { integerItem, type Message, textItem } from './onnx_messages';
 
 const KNOWN_OPSETS: readonly (readonly [string, number])[] = [...OPSETS, [SHOAL, 1]];
+export const WINDOW_SEQLENS = 'window.seqlens'; // as seqlens and total, of arrays with a window
+export const WINDOW_TOTAL = 'window.total';
+export const POSITION_IDS = 'position_ids';
+// onnxruntime-web 1.30 leaves soft caps and position ids out without a word.
+const NOT_ON_GPU =
+  'attention with a window or a soft cap is not computed right on a GPU: a tab computes it without one';
 const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
 
 /** A table whose rows are looked up by token: the stored tensors of `unit` called `weight`. */
@@ -64,7 +70,8 @@ export interface Table {
  * Embed: hidden f32 (tokens, columns) -> hidden.out (tokens, hidden). Body: hidden f32 (batch, tokens, hidden), seqlens
  * i32 (batch) = tokens in the cache after the step - 1, total i32 (1), cos and sin f32 (positions, angles) of each rotary
  * table, key.N and value.N f32 (batch, heads, capacity, headSize), updated in place (bound as key.N.out, value.N.out,
- * too) -> hidden.out. Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
+ * too) -> hidden.out. Where a pair has a window, old positions may be absent from its arrays: window.seqlens,
+ * window.total are for those, and position_ids i64 (batch, tokens) say where the step's tokens stand. Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab).
  */
 export interface Graphs {
   readonly table: Table | null;
@@ -171,6 +178,16 @@ function isAbstract(node: Message, unit: ManifestUnit): boolean {
   return textOf(node.bytes(NODE.domain)[0], unit) === SHOAL;
 }
 
+/** What a body takes beside lengths where a state of its units has a window. */
+function windowPorts(blocks: readonly PlacedUnit[]): Port[] {
+  if (!blocks.some(({ unit }) => unit.kv.some(({ window }) => window !== null))) return [];
+  return [
+    { name: WINDOW_SEQLENS, dtype: 'int32', shape: ['batch'] },
+    { name: WINDOW_TOTAL, dtype: 'int32', shape: [1] },
+    { name: POSITION_IDS, dtype: 'int64', shape: ['batch', 'tokens'] },
+  ];
+}
+
 /** Whether the graph is one node. */
 function isAlone(graph: Message): boolean {
   return graph.messages(GRAPH.nodes).length === 1;
@@ -239,6 +256,7 @@ class Lowering implements Making {
       rows,
       { name: 'seqlens', dtype: 'int32', shape: ['batch'] },
       { name: 'total', dtype: 'int32', shape: [1] },
+      ...windowPorts(blocks),
       ...this.manifest.rotary.flatMap(({ length }, table) =>
         rotaryInputs(table).map((name): Port => ({ name, dtype: 'float32', shape: ['positions', length] })),
       ),
@@ -391,15 +409,19 @@ class Lowering implements Making {
     const { draft } = this;
     const { inputs, output, heads, kvHeads, headSize, softcap, rotary } = operator;
     const pair = this.pairOf(unit, operator);
+    if (this.provider === 'webgpu' && (pair.window !== null || softcap !== 0))
+      throw wrongGraph(unit, NOT_ON_GPU);
     const isFilled = pair.headSize !== headSize;
     const [packed = '', key = '', value = ''] = inputs;
     const operands = [packed, key, value].map((each) =>
       each !== '' && isFilled ? this.filledHeads(headSize, pair.headSize, each) : each,
     );
+    const isWindowed = pair.window !== null;
+    const turning = rotary < 0 ? [] : [...rotaryInputs(rotary), ...(isWindowed ? [POSITION_IDS] : [])];
     const attributes: Record<string, Attribute> = {
       num_heads: heads,
       kv_num_heads: kvHeads,
-      do_rotary: Number(rotary >= 0),
+      do_rotary: Number(turning.length > 0),
       rotary_interleaved: 0,
     };
     if (isFilled || operator.scale !== 0) attributes['scale'] = { float: operator.scale || headSize ** -0.5 };
@@ -408,7 +430,12 @@ class Lowering implements Making {
     const attended = isFilled ? draft.fresh() : output;
     draft.add(
       'GroupQueryAttention',
-      [...operands, pair.key, pair.value, 'seqlens', 'total', ...(rotary < 0 ? [] : rotaryInputs(rotary))],
+      [
+        ...operands,
+        ...[pair.key, pair.value],
+        ...(isWindowed ? [WINDOW_SEQLENS, WINDOW_TOTAL] : ['seqlens', 'total']),
+        ...turning,
+      ],
       [attended, `${pair.key}.out`, `${pair.value}.out`],
       attributes,
       MICROSOFT,

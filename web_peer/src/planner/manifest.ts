@@ -15,6 +15,7 @@ import {
   type Term,
   type ValueType,
 } from './graph_manifest';
+import { type KvWindow, windowCapacity, windowOf } from './kv_window';
 import { BOUNDS, MILLION, type SamplingDefaults } from './sampling_defaults';
 
 export const MOST_ENVELOPE_BYTES = 1 << 20; // of what was recorded of rows at borders
@@ -78,6 +79,7 @@ export interface Dimensions {
   readonly context: number;
   readonly scratch: number; // values of the widest row of activations that a token has
   readonly rotary: readonly (readonly number[])[]; // per table, by how much a position turns each pair of a head
+  readonly window: KvWindow | null; // what sessions keep in states with a window; null where no unit has one
 }
 
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
@@ -111,8 +113,24 @@ export function graphsOf({ units }: Manifest): BlobRef[] {
 }
 
 /** What a stage knows of the model beside its units. */
-export function dimensionsOf({ vocab, hidden, context, scratch, rotary }: Manifest): Dimensions {
-  return { vocab, hidden, context, scratch, rotary };
+export function dimensionsOf({ vocab, hidden, context, scratch, rotary, window }: Manifest): Dimensions {
+  return { vocab, hidden, context, scratch, rotary, window };
+}
+
+/** How many positions of a session the arrays of a unit have at most, in a model with this window; 0: all of them. */
+export function kvPositions({ kv }: Pick<ManifestUnit, 'kv'>, window: KvWindow | null): number {
+  if (window === null || kv.length === 0 || kv.some((pair) => pair.window === null)) return 0;
+  return windowCapacity(window);
+}
+
+/** What a session of `context` tokens takes in the arrays of a unit. */
+export function sessionBytes(
+  unit: Pick<ManifestUnit, 'kv' | 'kvBytesPerToken'>,
+  context: number,
+  window: KvWindow | null,
+): number {
+  const most = kvPositions(unit, window);
+  return unit.kvBytesPerToken * (most > 0 ? Math.min(most, context) : context);
 }
 
 /** The key and value arrays of a run of units, in the order that graphs name them. */
@@ -161,6 +179,7 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
   const vocab = said.count('vocab', MAX_VOCAB, 1);
   const hidden = said.count('hidden', MAX_HIDDEN, 1);
   checkChain(graph, vocab, hidden);
+  const units = unitsOf(graph, hidden);
   return {
     name: graph.name,
     weights: said.choice('weights', ['8bit', '4bit', 'f32', 'f16']),
@@ -176,7 +195,8 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
     bosToken: said.isNull('bos_token') ? null : said.count('bos_token', vocab - 1),
     endTokens: said.counts('end_tokens', 64, vocab - 1),
     addBos: said.boolean('add_bos'),
-    units: unitsOf(graph, hidden),
+    units,
+    window: windowOf(units.flatMap(({ kv }) => kv)),
     sampling: said.has('sampling') ? decodeSampling(said.fields('sampling')) : null,
   };
 }

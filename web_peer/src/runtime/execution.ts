@@ -3,7 +3,7 @@
  * WebGPU in execution_webgpu.ts. One caller at a time: each promise must settle before the next call.
  */
 
-import type { KvSlots, Move, Span } from './kv_slots';
+import type { KvArray, KvRows, KvSlots, Move, Span } from './kv_slots';
 import type { BlobRef } from '../planner/blob_ref';
 import type { Provider } from '../planner/linear';
 import { type Graphs, rotaryInputs, rotaryTables } from '../planner/lowering';
@@ -15,7 +15,10 @@ export type LoadExecution = (
   context: number,
 ) => Promise<Execution>;
 
-/** Per array of `names`, one after the other, float32 (heads, have, headSize) of its own. */
+/**
+ * Per array of `names`, one after the other, float32 (heads, have, headSize) of its own; of arrays with a window from
+ * the first position on that a session of `have` keeps.
+ */
 export interface CachePart {
   readonly names: readonly string[];
   readonly have: number;
@@ -44,19 +47,25 @@ export interface Execution {
   readonly hasHead: boolean;
   readonly weightBytes: number; // as they are held, the embedding included
   readonly kvBytes: number; // allocated now
+  readonly widestHead: number; // values; 0 where nothing is cached
   readonly overheadBytes: number;
 
   /** Grows the KV arrays so that `rows` rows of `positions` fit; what is cached is kept. */
   ensure(slots: KvSlots, rows: number, positions: number): void;
   move(move: Move): void;
-  /** The first `count` positions of a row, to be put into others. */
-  copied(row: number, count: number): KvCopy;
+  /**
+   * Whether a row has what comes after its first `length` positions looks at: arrays with a window drop old ones, so
+   * that a session can take back only a few.
+   */
+  holds(row: number, length: number): boolean;
+  /** The first `count` positions of a row, to be put into others; null where a window has dropped some that go on. */
+  copied(row: number, count: number): KvCopy | null;
   /** A row begins with the positions of `copy`, which this execution made. */
   put(row: number, copy: KvCopy): void;
-  /** The first `count` positions of a row in arrays `names`, as a CachePart has them. */
-  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>>;
-  /** In the arrays of `part` a row begins with its first `count` positions. */
-  write(row: number, count: number, part: CachePart): void;
+  /** The first `count` positions of a row in arrays `names`, as a CachePart has them; null as in `copied`. */
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> | null;
+  /** In the arrays of `parts` a row has their first `count` positions; false where they do not suffice to go on. */
+  write(row: number, count: number, parts: readonly CachePart[]): boolean;
   /** tokens (T,) -> (T, hidden). */
   embed(tokens: Int32Array): Promise<Float32Array>;
   /** One token for each row of `span`: (rows, hidden) -> (rows, hidden), valid until the next call. */
@@ -103,30 +112,26 @@ export async function afterTable(
   return made;
 }
 
-/** One array of keys or of values: a row of it is float32 (heads, capacity, headSize). */
-export interface KvArray {
-  readonly name: string;
-  readonly heads: number;
-  readonly headSize: number;
-}
-
 /** The KV arrays of a run of units, in the order that graphs name them. */
 export function kvArrays(units: readonly ManifestUnit[]): KvArray[] {
   return units.flatMap(({ kv }) =>
-    kv.flatMap(({ key, value, heads, headSize }) => [
-      { name: key, heads, headSize },
-      { name: value, heads, headSize },
-    ]),
+    kv.flatMap(({ key, value, heads, headSize, window }) =>
+      [key, value].map((name) => ({ name, heads, headSize, isWindowed: window !== null })),
+    ),
   );
 }
 
-/** Where the values of each of `names` begin in a CachePart of `count` positions. Raises an Error for a foreign name. */
+/**
+ * Where the values of each of `names` begin in a CachePart of `count` positions, and at which position. Raises an Error
+ * for a foreign name.
+ */
 export function partsOf(
   arrays: readonly KvArray[],
   names: readonly string[],
   count: number,
+  rows: KvRows,
 ): {
-  readonly parts: readonly { readonly array: KvArray; readonly offset: number }[];
+  readonly parts: readonly { readonly array: KvArray; readonly offset: number; readonly begin: number }[];
   readonly length: number;
 } {
   let length = 0;
@@ -134,10 +139,44 @@ export function partsOf(
     const array = arrays.find((each) => each.name === name);
     if (array === undefined) throw new Error(`this shard has no array ${name}`);
     const offset = length;
-    length += array.heads * count * array.headSize;
-    return { array, offset };
+    const begin = rows.begin(array, count);
+    length += array.heads * (count - begin) * array.headSize;
+    return { array, offset, begin };
   });
   return { parts, length };
+}
+
+/** The position at which a row that is written from these parts begins in its arrays with a window: the last of theirs. */
+export function firstOfParts(arrays: readonly KvArray[], rows: KvRows, parts: readonly CachePart[]): number {
+  return Math.max(
+    0,
+    ...parts.flatMap(({ names, have }) => partsOf(arrays, names, have, rows).parts.map(({ begin }) => begin)),
+  );
+}
+
+/** Values of the widest head; 0 where nothing is cached. */
+export function widestHead(arrays: readonly KvArray[]): number {
+  return Math.max(0, ...arrays.map(({ headSize }) => headSize));
+}
+
+/** What a call says of arrays with a window. */
+export interface WindowInputs {
+  readonly seqlens: Int32Array<ArrayBuffer>; // (rows,): tokens in the arrays after the step - 1
+  readonly total: number;
+  readonly positions: BigInt64Array<ArrayBuffer>; // (rows, tokens)
+}
+
+/** For `tokens` behind `lengths` positions of rows, of which those before `firsts` were dropped. */
+export function windowInputs(
+  lengths: readonly number[],
+  firsts: readonly number[],
+  tokens: number,
+): WindowInputs {
+  const seqlens = Int32Array.from(lengths, (length, at) => length - (firsts[at] ?? 0) + tokens - 1);
+  const positions = BigInt64Array.from({ length: lengths.length * tokens }, (_, at) =>
+    BigInt((lengths[Math.floor(at / tokens)] ?? 0) + (at % tokens)),
+  );
+  return { seqlens, total: Math.max(...seqlens) + 1, positions };
 }
 
 /** cos and sin of each rotary table up to `positions`, as graphs name them, with their shape. */

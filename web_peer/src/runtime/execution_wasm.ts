@@ -10,19 +10,24 @@ import {
   KEPT_CALLS,
   type KvCopy,
   type ShardSource,
-  type KvArray,
   afterTable,
   blobOf,
+  firstOfParts,
   kvArrays,
   partsOf,
   rotaryFeeds,
+  widestHead,
+  type WindowInputs,
+  windowInputs,
   withCompany,
 } from './execution';
-import type { KvSlots, Move, Shape, Span } from './kv_slots';
+import { type Drop, type KvArray, KvRows, type KvSlots, type Move, type Shape, type Span } from './kv_slots';
+import type { KvWindow } from '../planner/kv_window';
+import { POSITION_IDS, WINDOW_SEQLENS, WINDOW_TOTAL } from '../planner/lowering';
 import type { Dimensions } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
 import { PassingTensors } from './tensor_lending';
-import { FLOAT32, INT32, type WasmCall, WasmModule } from './wasm_module';
+import { FLOAT32, INT32, INT64, type WasmCall, WasmModule } from './wasm_module';
 import { EmbeddingTable, locationsOf, rowsAt, weightBytes } from './weight_unpacking';
 
 /** Buffers of one call shape (rows, tokens), bound once and used again. */
@@ -31,6 +36,7 @@ interface Prepared {
   readonly hidden: number;
   readonly result: number;
   readonly seqlens: number; // rows of them, then the total
+  readonly window: number; // position ids, then as seqlens; 0: the graph takes none
   readonly tensors: readonly number[];
 }
 
@@ -38,6 +44,7 @@ interface Prepared {
 export class WasmExecution implements Execution {
   readonly provider = 'wasm';
   readonly weightBytes: number;
+  readonly widestHead: number;
   private readonly module: WasmModule;
   private readonly dimensions: Dimensions;
   private readonly table: EmbeddingTable | null;
@@ -68,7 +75,9 @@ export class WasmExecution implements Execution {
     this.body = loaded.body;
     this.headSession = loaded.head;
     this.weightBytes = loaded.bytes + (this.table?.bytes ?? 0);
-    this.cache = new KvMemory(module, kvArrays(source.units));
+    const arrays = kvArrays(source.units);
+    this.widestHead = widestHead(arrays);
+    this.cache = new KvMemory(module, arrays, source.dimensions.window);
     this.rotary = rotaryFeeds(source.dimensions, context + 1).map(({ name, values, shape }) => {
       const pointer = module.allocate(values.byteLength);
       module.floats(pointer, values.length).set(values);
@@ -125,20 +134,24 @@ export class WasmExecution implements Execution {
     this.cache.move(move);
   }
 
-  copied(row: number, count: number): KvCopy {
-    return this.cache.copied(row, count);
+  holds(row: number, length: number): boolean {
+    return this.cache.rows.holds(row, length);
+  }
+
+  copied(row: number, count: number): KvCopy | null {
+    return this.cache.rows.copies(row, count) ? this.cache.copied(row, count) : null;
   }
 
   put(row: number, copy: KvCopy): void {
     if (copy instanceof FloatsCopy) this.cache.put(row, copy);
   }
 
-  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
-    return Promise.resolve(this.cache.read(row, count, names));
+  read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> | null {
+    return this.cache.rows.copies(row, count) ? Promise.resolve(this.cache.read(row, count, names)) : null;
   }
 
-  write(row: number, count: number, part: CachePart): void {
-    this.cache.write(row, count, part);
+  write(row: number, count: number, parts: readonly CachePart[]): boolean {
+    return this.cache.write(row, count, parts);
   }
 
   async embed(tokens: Int32Array): Promise<Float32Array> {
@@ -200,8 +213,20 @@ export class WasmExecution implements Execution {
     const numbers = this.module.integers(prepared.seqlens, lengths.length + 1);
     numbers.set(lengths.map((length) => length + tokens - 1));
     numbers[lengths.length] = Math.max(...lengths) + tokens;
+    if (prepared.window !== 0) {
+      const firsts = lengths.map((length, at) => this.cache.makeRoom(span.start + at, length, tokens));
+      this.giveWindow(prepared.window, windowInputs(lengths, firsts, tokens));
+    }
     await prepared.call.run();
     return this.module.floats(prepared.result, hidden.length);
+  }
+
+  private giveWindow(pointer: number, { positions, seqlens, total }: WindowInputs): void {
+    const ids = new Int32Array(positions.buffer); // little-endian, as the module's memory
+    const numbers = this.module.integers(pointer, ids.length + seqlens.length + 1);
+    numbers.set(ids);
+    numbers.set(seqlens, ids.length);
+    numbers[ids.length + seqlens.length] = total;
   }
 
   private prepareBody(session: number, span: Span, tokens: number): Prepared {
@@ -209,9 +234,19 @@ export class WasmExecution implements Execution {
     const rows = span.stop - span.start;
     const width = this.dimensions.hidden;
     const bytes = 4 * rows * tokens * width;
-    const hidden = module.allocate(2 * bytes + 4 * (rows + 1));
+    const idBytes = this.cache.rows.isWindowed ? 8 * rows * tokens : 0;
+    const hidden = module.allocate(idBytes + 2 * bytes + 8 * (rows + 1));
     const result = hidden + bytes;
-    const seqlens = result + bytes;
+    const window = result + bytes; // a multiple of 8 from a multiple of 8 on
+    const seqlens = window + idBytes + 4 * (rows + 1);
+    const windowed =
+      idBytes === 0
+        ? []
+        : [
+            { name: POSITION_IDS, tensor: module.tensor(INT64, window, [rows, tokens], idBytes) },
+            { name: WINDOW_SEQLENS, tensor: module.tensor(INT32, window + idBytes, [rows]) },
+            { name: WINDOW_TOTAL, tensor: module.tensor(INT32, window + idBytes + 4 * rows, [1]) },
+          ];
     const given = module.tensor(FLOAT32, hidden, [rows, tokens, width]);
     const made = module.tensor(FLOAT32, result, [rows, tokens, width]);
     const lengths = module.tensor(INT32, seqlens, [rows]);
@@ -223,6 +258,7 @@ export class WasmExecution implements Execution {
         { name: 'hidden', tensor: given },
         { name: 'seqlens', tensor: lengths },
         { name: 'total', tensor: total },
+        ...windowed,
         ...this.rotary,
         ...cached,
       ],
@@ -231,8 +267,8 @@ export class WasmExecution implements Execution {
         ...cached.map(({ name, tensor }) => ({ name: `${name}.out`, tensor })),
       ],
     );
-    const tensors = [given, made, lengths, total, ...cached.map(({ tensor }) => tensor)];
-    return { call, hidden, result, seqlens, tensors };
+    const tensors = [given, made, lengths, total, ...[...windowed, ...cached].map(({ tensor }) => tensor)];
+    return { call, hidden, result, seqlens, window: idBytes === 0 ? 0 : window, tensors };
   }
 
   /** (rows, width) -> (rows, `made`), of a graph without a cache, whose output is `output`; valid until the next call. */
@@ -266,7 +302,7 @@ export class WasmExecution implements Execution {
     const given = module.tensor(FLOAT32, hidden, [rows, width]);
     const made = module.tensor(FLOAT32, result, [rows, wide]);
     const call = module.call(session, [{ name: 'hidden', tensor: given }], [{ name: output, tensor: made }]);
-    return { call, hidden, result, seqlens: 0, tensors: [given, made] };
+    return { call, hidden, result, seqlens: 0, window: 0, tensors: [given, made] };
   }
 
   private forget(calls: Map<unknown, Prepared>): void {
@@ -332,7 +368,10 @@ async function loadSessions(module: WasmModule, source: ShardSource, blobs: Blob
   }
 }
 
-/** Per KV name an array float32 (heads, count, headSize), outside the module's memory, which never shrinks. */
+/**
+ * Per KV name an array float32 (heads, count, headSize), with a window from the first position on that `count` keep;
+ * outside the module's memory, which never shrinks.
+ */
 class FloatsCopy implements KvCopy {
   readonly count: number;
   readonly arrays = new Map<string, Float32Array<ArrayBuffer>>();
@@ -355,25 +394,29 @@ class FloatsCopy implements KvCopy {
 /** Each array is float32 (rows, heads, capacity, headSize) in the module's memory. */
 class KvMemory {
   shape: Shape = { rows: 0, capacity: 0 };
+  readonly rows: KvRows;
   private readonly module: WasmModule;
   private readonly arrays: readonly KvArray[];
   private readonly pointers = new Map<string, number>();
 
-  constructor(module: WasmModule, arrays: readonly KvArray[]) {
+  constructor(module: WasmModule, arrays: readonly KvArray[], window: KvWindow | null) {
     this.module = module;
     this.arrays = arrays;
+    this.rows = new KvRows(arrays, window);
   }
 
   get bytes(): number {
-    return this.arrays.reduce((sum, array) => sum + 4 * this.shape.rows * rowLength(array, this.shape), 0);
+    return this.arrays.reduce((sum, array) => sum + 4 * this.shape.rows * this.rowLength(array), 0);
   }
 
   /** One array at a time, so that the peak is one array above the new size. */
   grow(shape: Shape, lengthOf: (row: number) => number): void {
     for (const array of this.arrays) {
       const { name, heads, headSize } = array;
-      const row = rowLength(array, shape);
-      const oldRow = rowLength(array, this.shape);
+      const row = this.rowLength(array, shape);
+      const oldRow = this.rowLength(array);
+      const capacity = this.rows.capacity(array, shape);
+      const oldCapacity = this.rows.capacity(array, this.shape);
       const fresh = this.module.allocate(4 * shape.rows * row);
       const target = this.module.floats(fresh, shape.rows * row).fill(0);
       const old = this.pointers.get(name);
@@ -381,9 +424,10 @@ class KvMemory {
         const source = this.module.floats(old, this.shape.rows * oldRow);
         for (let at = 0; at < this.shape.rows; at++) {
           for (let head = 0; head < heads; head++) {
-            const from = at * oldRow + head * this.shape.capacity * headSize;
-            const kept = source.subarray(from, from + lengthOf(at) * headSize);
-            target.set(kept, at * row + head * shape.capacity * headSize);
+            const from = at * oldRow + head * oldCapacity * headSize;
+            const count = Math.max(lengthOf(at) - this.rows.first(array, at), 0);
+            const kept = source.subarray(from, from + count * headSize);
+            target.set(kept, at * row + head * capacity * headSize);
           }
         }
         this.module.free(old);
@@ -393,23 +437,40 @@ class KvMemory {
     this.shape = shape;
   }
 
-  move({ source, target, length }: Move): void {
+  move(move: Move): void {
+    const { source, target, length } = move;
     for (const array of this.held()) {
-      const row = rowLength(array, this.shape);
+      const row = this.rowLength(array);
+      const count = length - this.rows.first(array, source);
       const values = this.module.floats(this.pointer(array), this.shape.rows * row);
       for (let head = 0; head < array.heads; head++) {
-        const from = source * row + head * this.shape.capacity * array.headSize;
-        values.copyWithin(target * row + (from - source * row), from, from + length * array.headSize);
+        const from = source * row + head * this.rows.capacity(array, this.shape) * array.headSize;
+        values.copyWithin(target * row + (from - source * row), from, from + count * array.headSize);
       }
+    }
+    this.rows.moved(move);
+  }
+
+  /** Room for `tokens` behind `length` positions of a row; returns the first one that arrays with a window have. */
+  makeRoom(row: number, length: number, tokens: number): number {
+    const drop = this.rows.makeRoom(row, length, tokens, this.shape);
+    if (drop !== null) this.drop(drop);
+    return this.rows.firstOf(row);
+  }
+
+  private drop({ row, by, count }: Drop): void {
+    for (const array of this.held().filter(({ isWindowed }) => isWindowed)) {
+      this.eachHead(array, row, 0, by + count, (part) => part.copyWithin(0, by * array.headSize));
     }
   }
 
   copied(row: number, count: number): FloatsCopy {
     const copy = new FloatsCopy(count);
     for (const array of this.held()) {
-      const length = count * array.headSize;
+      const begin = this.rows.begin(array, count);
+      const length = (count - begin) * array.headSize;
       const made = new Float32Array(array.heads * length);
-      this.eachHead(array, row, length, (part, head) => made.set(part, head * length));
+      this.eachHead(array, row, begin, count - begin, (part, head) => made.set(part, head * length));
       copy.arrays.set(array.name, made);
     }
     return copy;
@@ -417,40 +478,49 @@ class KvMemory {
 
   put(row: number, { arrays, count }: FloatsCopy): void {
     for (const array of this.held()) {
-      const length = count * array.headSize;
+      const begin = this.rows.begin(array, count);
+      if (array.isWindowed) this.rows.put(row, begin);
+      const length = (count - begin) * array.headSize;
       const kept = arrays.get(array.name);
       if (kept === undefined) continue;
-      this.eachHead(array, row, length, (part, head) =>
+      this.eachHead(array, row, begin, count - begin, (part, head) =>
         part.set(kept.subarray(head * length, (head + 1) * length)),
       );
     }
   }
 
   read(row: number, count: number, names: readonly string[]): Float32Array<ArrayBuffer> {
-    const { parts, length } = partsOf(this.arrays, names, count);
+    const { parts, length } = partsOf(this.arrays, names, count, this.rows);
     const made = new Float32Array(length);
-    for (const { array, offset } of parts) {
-      const each = count * array.headSize;
-      this.eachHead(array, row, each, (part, head) => made.set(part, offset + head * each));
+    for (const { array, offset, begin } of parts) {
+      const each = (count - begin) * array.headSize;
+      this.eachHead(array, row, begin, count - begin, (part, head) => made.set(part, offset + head * each));
     }
     return made;
   }
 
-  write(row: number, count: number, { names, have, values }: CachePart): void {
-    for (const { array, offset } of partsOf(this.arrays, names, have).parts) {
-      this.eachHead(array, row, count * array.headSize, (part, head) => {
-        const at = offset + head * have * array.headSize;
-        part.set(values.subarray(at, at + part.length));
-      });
+  write(row: number, count: number, parts: readonly CachePart[]): boolean {
+    const first = firstOfParts(this.arrays, this.rows, parts);
+    if (!this.rows.suffices(first, count)) return false;
+    this.rows.put(row, first);
+    for (const { names, have, values } of parts) {
+      for (const { array, offset, begin } of partsOf(this.arrays, names, have, this.rows).parts) {
+        const from = this.rows.first(array, row);
+        this.eachHead(array, row, from, count - from, (part, head) => {
+          const at = offset + (head * (have - begin) + from - begin) * array.headSize;
+          part.set(values.subarray(at, at + part.length));
+        });
+      }
     }
+    return true;
   }
 
   /** Tensors over rows `span` of every array; the caller releases them. */
   tensors(span: Span): { name: string; tensor: number }[] {
     return this.arrays.map((array) => {
       const { name, heads, headSize } = array;
-      const start = (this.pointers.get(name) ?? 0) + 4 * span.start * rowLength(array, this.shape);
-      const shape = [span.stop - span.start, heads, this.shape.capacity, headSize];
+      const start = (this.pointers.get(name) ?? 0) + 4 * span.start * this.rowLength(array);
+      const shape = [span.stop - span.start, heads, this.rows.capacity(array, this.shape), headSize];
       return { name, tensor: this.module.tensor(FLOAT32, start, shape) };
     });
   }
@@ -472,22 +542,25 @@ class KvMemory {
     return found;
   }
 
-  /** The first `length` numbers of each head of a row. */
+  /** `count` positions of each head of a row, from `begin` on. */
   private eachHead(
     array: KvArray,
     row: number,
-    length: number,
+    begin: number,
+    count: number,
     take: (part: Float32Array, head: number) => void,
   ): void {
-    const size = this.shape.rows * rowLength(array, this.shape);
-    const values = this.module.floats(this.pointer(array), size);
-    for (let head = 0; head < array.heads; head++) {
-      const from = (row * array.heads + head) * this.shape.capacity * array.headSize;
-      take(values.subarray(from, from + length), head);
+    const { heads, headSize } = array;
+    const capacity = this.rows.capacity(array, this.shape);
+    const skipped = Math.max(begin - this.rows.first(array, row), 0);
+    const values = this.module.floats(this.pointer(array), this.shape.rows * this.rowLength(array));
+    for (let head = 0; head < heads; head++) {
+      const from = ((row * heads + head) * capacity + skipped) * headSize;
+      take(values.subarray(from, from + count * headSize), head);
     }
   }
-}
 
-function rowLength({ heads, headSize }: KvArray, { capacity }: Shape): number {
-  return heads * capacity * headSize;
+  private rowLength(array: KvArray, shape = this.shape): number {
+    return array.heads * this.rows.capacity(array, shape) * array.headSize;
+  }
 }

@@ -5,6 +5,8 @@
  * Rows of a batch have different numbers of positions before them; GroupQueryAttention takes each from `seqlens`.
  * Measured against each row alone (SwiftShader, two blocks): float32 weights equal to the bit, 8-bit weights within
  * 2e-5 of values up to 53, because the kernel for packed weights adds up in another order for several rows.
+ *
+ * No array has a window: lowering refuses those on a GPU.
  */
 
 import * as ort from 'onnxruntime-web/webgpu';
@@ -17,15 +19,15 @@ import {
   type Execution,
   type KvCopy,
   type ShardSource,
-  type KvArray,
   afterTable,
   blobOf,
   kvArrays,
   partsOf,
   rotaryFeeds,
+  widestHead,
   withCompany,
 } from './execution';
-import type { KvSlots, Move, Shape, Span } from './kv_slots';
+import { type KvArray, KvRows, type KvSlots, type Move, type Shape, type Span } from './kv_slots';
 import type { Dimensions, UnitKind } from '../planner/manifest';
 import { giveBack } from '../model/release_arrays';
 import { EmbeddingTable, locationsOf, weightBytes } from './weight_unpacking';
@@ -43,6 +45,7 @@ export class WebGpuExecution implements Execution {
   readonly provider = 'webgpu';
   readonly overheadBytes = 0; // the device tells nobody
   readonly weightBytes: number;
+  readonly widestHead: number;
   private readonly dimensions: Dimensions;
   private readonly table: EmbeddingTable | null;
   private readonly sessions: Sessions;
@@ -65,7 +68,9 @@ export class WebGpuExecution implements Execution {
     this.table = table === null ? null : new EmbeddingTable(table, blobOf(blobs, table.unit.blob));
     this.sessions = sessions;
     this.weightBytes = sessions.bytes + (this.table?.bytes ?? 0);
-    this.cache = new KvBuffers(device, kvArrays(units));
+    const arrays = kvArrays(units);
+    this.widestHead = widestHead(arrays);
+    this.cache = new KvBuffers(device, arrays);
     void goneOf(device).then((error) => {
       this.gone = error;
       for (const end of this.running) end(error);
@@ -120,6 +125,10 @@ export class WebGpuExecution implements Execution {
     this.cache.move(move);
   }
 
+  holds(): boolean {
+    return true;
+  }
+
   copied(row: number, count: number): KvCopy {
     return this.cache.copied(row, count);
   }
@@ -132,8 +141,9 @@ export class WebGpuExecution implements Execution {
     return this.cache.read(row, count, names);
   }
 
-  write(row: number, count: number, part: CachePart): void {
-    this.cache.write(row, count, part);
+  write(row: number, count: number, parts: readonly CachePart[]): boolean {
+    for (const part of parts) this.cache.write(row, count, part);
+    return true;
   }
 
   async embed(tokens: Int32Array): Promise<Float32Array> {
@@ -315,11 +325,13 @@ class KvBuffers {
   private readonly device: GPUDevice;
   private readonly arrays: readonly KvArray[];
   private readonly buffers = new Map<string, GPUBuffer>();
+  private readonly rows: KvRows;
   private readonly lent = new Map<string, GPUBuffer>(); // one row, once one is needed
 
   constructor(device: GPUDevice, arrays: readonly KvArray[]) {
     this.device = device;
     this.arrays = arrays;
+    this.rows = new KvRows(arrays, null);
   }
 
   get bytes(): number {
@@ -395,7 +407,7 @@ class KvBuffers {
   }
 
   async read(row: number, count: number, names: readonly string[]): Promise<Float32Array<ArrayBuffer>> {
-    const { parts, length } = partsOf(this.arrays, names, count);
+    const { parts, length } = partsOf(this.arrays, names, count, this.rows);
     const staged = this.device.createBuffer({ size: 4 * length, usage: MAP_READ | COPY_DST });
     const encoder = this.device.createCommandEncoder();
     for (const { array, offset } of parts) {
@@ -416,7 +428,7 @@ class KvBuffers {
   }
 
   write(row: number, count: number, { names, have, values }: CachePart): void {
-    for (const { array, offset } of partsOf(this.arrays, names, have).parts) {
+    for (const { array, offset } of partsOf(this.arrays, names, have, this.rows).parts) {
       const buffer = this.buffers.get(array.name);
       for (let head = 0; head < array.heads && buffer !== undefined; head++) {
         const at = offset + head * have * array.headSize;

@@ -5,6 +5,7 @@
  * row moves the last one into it. The arrays double in rows and in positions up to the limits.
  */
 
+import { firstKept, type KvWindow, windowCapacity, windowHolds } from '../planner/kv_window';
 import type { SessionId } from '../wire/generated/frames';
 
 export const FIRST_CAPACITY = 128; // positions per row at first; a short question and its answer
@@ -124,4 +125,95 @@ export function spans(rows: readonly number[], gapRows: number): Span[] {
     else found.push({ start: row, stop: row + 1 });
   }
   return found;
+}
+
+/** One array of keys or of values: a row of it is float32 (heads, capacity, headSize). */
+export interface KvArray {
+  readonly name: string;
+  readonly heads: number;
+  readonly headSize: number;
+  readonly isWindowed: boolean;
+}
+
+/** In arrays with a window, `count` positions of `row` move to its beginning from where `by` others end. */
+export interface Drop {
+  readonly row: number;
+  readonly by: number;
+  readonly count: number;
+}
+
+/** In arrays with a window a row begins at position `first`; those before were dropped. */
+export class KvRows {
+  readonly isWindowed: boolean; // whether one of the arrays has a window, so that graphs ask for it
+  private readonly window: KvWindow | null; // null: nothing is dropped
+  private readonly firsts: number[] = []; // by row; absent: 0
+
+  constructor(arrays: readonly KvArray[], window: KvWindow | null) {
+    this.isWindowed = arrays.some(({ isWindowed }) => isWindowed);
+    this.window = this.isWindowed ? window : null;
+  }
+
+  /** Positions that an array has room for. */
+  capacity({ isWindowed }: KvArray, { capacity }: Shape): number {
+    return isWindowed && this.window !== null ? Math.min(capacity, windowCapacity(this.window)) : capacity;
+  }
+
+  /** The first position that an array has of a row. */
+  first({ isWindowed }: KvArray, row: number): number {
+    return isWindowed ? this.firstOf(row) : 0;
+  }
+
+  /** As `first`, of the arrays with a window. */
+  firstOf(row: number): number {
+    return this.firsts[row] ?? 0;
+  }
+
+  /** The first position of a copy of `have`. */
+  begin({ isWindowed }: KvArray, have: number): number {
+    return isWindowed && this.window !== null ? firstKept(this.window, have) : 0;
+  }
+
+  /** Whether a row has what comes after its first `length` positions looks at. */
+  holds(row: number, length: number): boolean {
+    return this.suffices(this.firstOf(row), length);
+  }
+
+  /** The same of a row that begins at `first`. */
+  suffices(first: number, length: number): boolean {
+    return this.window === null || windowHolds(this.window, first, length);
+  }
+
+  /** Whether a copy of `have` positions can be made of a row. */
+  copies(row: number, have: number): boolean {
+    return this.window === null || this.firstOf(row) <= firstKept(this.window, have);
+  }
+
+  /**
+   * What must be dropped so that `tokens` more fit behind `length` positions of a row; null: nothing. Raises RangeError
+   * for more tokens than a call may have.
+   */
+  makeRoom(row: number, length: number, tokens: number, { capacity }: Shape): Drop | null {
+    const { window } = this;
+    if (window === null) return null;
+    if (length === 0) this.firsts[row] = 0;
+    const first = this.firstOf(row);
+    const room = Math.min(capacity, windowCapacity(window));
+    if (length - first + tokens <= room) return null;
+    const fresh = firstKept(window, length);
+    if (length - fresh + tokens > room) {
+      throw new RangeError(`${tokens} tokens in one call do not fit ${room} positions`);
+    }
+    this.firsts[row] = fresh;
+    return { row, by: fresh - first, count: length - fresh };
+  }
+
+  /** A row was copied into another one. */
+  moved({ source, target }: Move): void {
+    this.firsts[target] = this.firstOf(source);
+  }
+
+  /** A row begins at `first` from now on. */
+  put(row: number, first: number): void {
+    this.firsts[row] = first;
+  }
 }

@@ -54,12 +54,13 @@ export class MovedCaches {
       }
       case 'write': {
         const row = this.room(work.session, work.count);
-        if (row !== null) for (const part of work.parts) this.execution.write(row, work.count, part);
-        work.done(this.filled(row, work.session, work.count));
+        const isThere = row !== null && this.execution.write(row, work.count, work.parts);
+        work.done(this.filled(isThere ? row : null, work.session, work.count));
         return;
       }
       case 'share': {
-        const source = slots.length(work.source) >= work.count ? slots.row(work.source) : null;
+        const from = slots.length(work.source) >= work.count ? slots.row(work.source) : null;
+        const source = from !== null && this.execution.holds(from, work.count) ? from : null;
         const row = source === null ? null : this.room(work.session, work.count);
         if (source !== null && row !== null) {
           this.execution.move({ source, target: row, length: work.count });

@@ -11,10 +11,22 @@ import type { SessionId } from '../wire/generated/frames';
 
 export const PIECE_TOKENS = 64; // the largest piece, and what the scratch of attention has room for
 const LEAST_TOKENS = 4; // below it a call costs nearly as much, so that prompts would stand still
+const WIDE_HEAD = 128; // values; kernels add up scores of wider heads otherwise while few positions are left over
 const KEPT = 8; // measurements of a kind, the last ones
 const AWAY_S = 0.25; // without a step of a session: it waits for its next question
 const AWAY_INTERVALS = 4; // of the decode batches, where they come more slowly
 const BATCHES = 2; // decode batches that a piece may take at most
+
+/**
+ * Where a piece of a prompt ends that begins at `start` and has tokens up to `stop`, with heads of `headSize`.
+ *
+ * Scores of wide heads depend on whether a call ends within the first PIECE_TOKENS positions of two such pieces. So a
+ * piece ends before the last one of these, for which a single token, which gets company, is in the next piece.
+ */
+export function pieceStop(start: number, stop: number, headSize: number): number {
+  if (headSize <= WIDE_HEAD) return stop;
+  return Math.min(stop, Math.floor((start + 1) / PIECE_TOKENS) * PIECE_TOKENS + PIECE_TOKENS - 1);
+}
 
 /** Is told what ran, in seconds of one clock. `least`: tokens of the smallest piece, a power of two. */
 export class PieceSizes {

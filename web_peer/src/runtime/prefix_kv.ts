@@ -41,7 +41,8 @@ export class KeptFronts {
       case 'keep': {
         const row = this.slots.row(session);
         if (row === null || this.slots.length(session) < count || this.all.has(digest)) return;
-        this.all.set(digest, this.execution.copied(row, count));
+        const copy = this.execution.copied(row, count);
+        if (copy !== null) this.all.set(digest, copy);
         return;
       }
       case 'share': {

@@ -11,7 +11,7 @@ import type { Execution } from './execution';
 import type { SessionId } from '../wire/generated/frames';
 import { type FrontWork, KeptFronts } from './prefix_kv';
 import { KvSlots, type Span, spans } from './kv_slots';
-import { PieceSizes } from './piece_sizes';
+import { PieceSizes, pieceStop } from './piece_sizes';
 import { type CacheWork, MovedCaches } from './kv_transfer';
 import { sample, type Sampling } from '../session/sampling';
 
@@ -223,7 +223,7 @@ export class Stage {
         queue.shift();
         if (this.slots.row(session) === null) continue;
         const kept = Math.min(first.truncate.length, this.slots.length(session));
-        this.slots.setLength(session, Math.max(0, kept));
+        this.cut(session, Math.max(0, kept));
       }
       if (queue.length === 0) this.waiting.delete(session);
     }
@@ -390,11 +390,12 @@ export class Stage {
     const width = this.widths.hidden;
     const begun = this.now();
     const most = this.sizes.next(begun / 1000);
-    const piece = prompt.hidden.subarray(prompt.done * width, (prompt.done + most) * width);
-    const count = piece.length / width;
     const row = this.slots.row(session);
     if (row === null) throw new Error('a session under way has a row');
     const start = prompt.step.position + prompt.done;
+    const stop = pieceStop(start, start + most, this.execution.widestHead);
+    const piece = prompt.hidden.subarray(prompt.done * width, (prompt.done + stop - start) * width);
+    const count = piece.length / width;
     this.ensure(row + 1, start + count + 1);
     const result = (await this.execution.prompt(piece, row, start)).slice();
     if (!isFinite(result)) throw notFinite();
@@ -407,7 +408,8 @@ export class Stage {
   /** The session's row, its cache cut to the step's position; or a Refusal that changes nothing. */
   private admit(step: Step): number {
     this.check(step);
-    const have = this.slots.length(step.session);
+    let have = this.slots.length(step.session);
+    if (step.position > 0 && step.position < have) have = this.cut(step.session, step.position);
     if (step.position < 0 || step.position > have) {
       const text = `position ${step.position} needs as many cached, have ${have}`;
       throw new Refusal(REFUSALS.missingPosition, text);
@@ -423,6 +425,18 @@ export class Stage {
     }
     this.slots.setLength(step.session, step.position);
     return row;
+  }
+
+  /**
+   * Keeps the first `length` positions of a session that has a row and as many; 0 of them where a window would look at
+   * what was dropped. Returns how many are left.
+   */
+  private cut(session: SessionId, length: number): number {
+    const row = this.slots.row(session);
+    if (row === null) throw new Error('a session that has a row expected');
+    const kept = this.execution.holds(row, length) ? length : 0;
+    this.slots.setLength(session, kept);
+    return kept;
   }
 
   /** The input's form; what a broken or hostile neighbour may send. */
@@ -486,7 +500,7 @@ export class Stage {
   /** A step that went wrong is refused. A device that is lost ends the stage: others compute the step again. */
   private fail(step: Step, queue: Queued[], error: unknown): void {
     if (error instanceof DeviceLost) throw error;
-    if (this.slots.length(step.session) > step.position) this.slots.setLength(step.session, step.position);
+    if (this.slots.length(step.session) > step.position) this.cut(step.session, step.position);
     this.refuse(step, queue, new Refusal(REFUSALS.failed, String(error)));
   }
 }

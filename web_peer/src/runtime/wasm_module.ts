@@ -77,6 +77,7 @@ const ERRORS_ONLY = 3;
 const ON_CPU = 1;
 export const FLOAT32 = 1;
 export const INT32 = 6;
+export const INT64 = 7;
 
 /** A named tensor of a call. */
 export interface Bound {

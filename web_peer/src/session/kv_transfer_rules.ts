@@ -7,6 +7,7 @@
 import { BadCommand } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import { type Body, whole } from '../wire/json_codec';
+import { firstKept } from '../planner/kv_window';
 import { kvBytes, kvNames, type Manifest } from '../planner/manifest';
 import type { MeshState } from '../state/mesh_state';
 import type { PlanRecord } from '../state/generated/commands';
@@ -61,9 +62,16 @@ export function arraysOf(manifest: Manifest, { first, stop }: Run): string[] {
   return kvNames(manifest.units.slice(first, stop));
 }
 
-/** Of `count` positions in all of them. */
-export function cacheBytes(manifest: Manifest, { first, stop }: Run, count: number): number {
-  return count * kvBytes(manifest.units.slice(first, stop).flatMap(({ kv }) => kv));
+/** Of `count` positions in all of them; arrays with a window give none that are older than it. */
+export function cacheBytes({ units, window }: Manifest, { first, stop }: Run, count: number): number {
+  return sumOf(
+    units.slice(first, stop).flatMap(({ kv }) =>
+      kv.map((pair) => {
+        const begin = window === null || pair.window === null ? 0 : firstKept(window, count);
+        return (count - begin) * kvBytes([pair]);
+      }),
+    ),
+  );
 }
 
 /** The request `kv_copy`. */

@@ -225,7 +225,7 @@ export class Caches {
     const { sessions, context } = state.model;
     const { weights, kv, overhead, fronts } = units.memoryBytes();
     const empty = this.pledgeBytes() - weights - kv - overhead - fronts;
-    return Math.max(empty, units.spareBytes(sessions * context) - core.prefixes.keptBytes);
+    return Math.max(empty, units.spareBytes(sessions, context) - core.prefixes.keptBytes);
   }
 
   private async turn(): Promise<void> {

@@ -33,5 +33,5 @@ function mostBytes({ units }: StageHost, { state }: View, lentBytes: number): nu
   const { model } = state;
   if (units === null || model === null) return 0;
   const share = Math.floor(lentBytes / LENT_SHARE);
-  return Math.min(MOST_BYTES, share, units.spareBytes(model.sessions * model.context));
+  return Math.min(MOST_BYTES, share, units.spareBytes(model.sessions, model.context));
 }

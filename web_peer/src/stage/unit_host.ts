@@ -12,7 +12,7 @@ import {
   type RunStep,
 } from '../session/effects';
 import type { FetchProgress, Fetcher } from '../model/fetcher';
-import { blobsOf, kvBytes, type Manifest } from '../planner/manifest';
+import { blobsOf, kvBytes, type Manifest, sessionBytes } from '../planner/manifest';
 import { type Run, runKey } from '../state/plan_record';
 import type { Pacing } from './slowdown_reports';
 import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from '../runtime/worker_handle';
@@ -143,9 +143,12 @@ export class Serving {
     return kvBytes(this.manifest.units.slice(first, stop).flatMap(({ kv }) => kv));
   }
 
-  /** Of caches of `positions`, promised to sessions, that nobody has needed so far. */
-  spareBytes(positions: number): number {
-    const promised = this.runs.reduce((sum, run) => sum + positions * this.positionBytes(run), 0);
+  /** Of caches of so many sessions of `context` positions, promised to them, that nobody has needed so far. */
+  spareBytes(sessions: number, context: number): number {
+    const { units, window } = this.manifest;
+    const promised = this.runs
+      .flatMap(({ first, stop }) => units.slice(first, stop))
+      .reduce((sum, unit) => sum + sessions * sessionBytes(unit, context, window), 0);
     return Math.max(0, promised - this.memoryBytes().kv);
   }
 

@@ -2,7 +2,8 @@ import { createHash } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
 
 import { CannotServe } from '../../src/errors';
-import { decodeManifest, packedBytes, wideBytes } from '../../src/planner/manifest';
+import { firstKept, windowCapacity, windowHolds, windowOf } from '../../src/planner/kv_window';
+import { decodeManifest, kvPositions, packedBytes, wideBytes } from '../../src/planner/manifest';
 import type { Provider } from '../../src/planner/linear';
 import { makeGraphs, rotaryTables } from '../../src/planner/lowering';
 import vectors from '../../../tests/vectors/lowering.json';
@@ -34,9 +35,10 @@ interface GraphsVector {
   readonly first: number;
   readonly stop: number;
   readonly provider: string;
-  readonly embed: string | null;
-  readonly body: string | null;
-  readonly head: string | null;
+  readonly refused?: boolean; // a GPU does not compute it
+  readonly embed?: string | null;
+  readonly body?: string | null;
+  readonly head?: string | null;
 }
 
 describe.each(vectors.cases)('$name', (vector) => {
@@ -44,7 +46,13 @@ describe.each(vectors.cases)('$name', (vector) => {
   const blobs = blobsOf(vector.blobs);
 
   test.each<GraphsVector>(vector.graphs)('graphs of units $first to $stop for $provider', (graph) => {
-    const made = makeGraphs(manifest, blobs, graph.first, graph.stop, graph.provider as Provider);
+    const make = (): ReturnType<typeof makeGraphs> =>
+      makeGraphs(manifest, blobs, graph.first, graph.stop, graph.provider as Provider);
+    if (graph.refused === true) {
+      expect(make).toThrow('not computed right on a GPU');
+      return;
+    }
+    const made = make();
     expect(sha256(made.embed)).toBe(graph.embed);
     expect(sha256(made.body)).toBe(graph.body);
     expect(sha256(made.head)).toBe(graph.head);
@@ -65,6 +73,7 @@ describe.each(vectors.cases)('$name', (vector) => {
       kind: unit.kind,
       state: unit.kv.flatMap(({ key, value }) => [key, value]),
       kv_bytes_per_token: unit.kvBytesPerToken,
+      kv_positions: kvPositions(unit, manifest.window),
       flops_per_token: unit.flopsPerToken,
       out_bytes_per_token: unit.outBytesPerToken,
     }));
@@ -79,4 +88,17 @@ describe.each(vectors.cases)('$name', (vector) => {
     }));
     expect(held).toEqual(vector.held);
   });
+});
+
+test.each(vectors.windows)('what sessions keep of a window of $tokens', (vector) => {
+  const window = windowOf(
+    vector.states.map(([headSize, tokens]) => ({ headSize: headSize ?? 0, window: tokens ?? null })),
+  );
+  expect(window).toEqual({ tokens: vector.tokens, block: vector.block });
+  if (window === null) return;
+  expect(windowCapacity(window)).toBe(vector.capacity);
+  for (const { length, first, holds } of vector.lengths) {
+    expect(firstKept(window, length)).toBe(first);
+    expect(holds.map((_, at) => windowHolds(window, at * window.block, length))).toEqual(holds);
+  }
 });

@@ -122,7 +122,7 @@ describe('as in Python', () => {
 });
 
 it('the arrays of units have so many bytes, each of its own size', () => {
-  const pair = { key: '', value: '', window: null };
+  const pair = { key: '', value: '', window: null as number | null };
   const kv = [
     [],
     [{ ...pair, heads: 3, headSize: 64 }],
@@ -131,10 +131,18 @@ it('the arrays of units have so many bytes, each of its own size', () => {
       { ...pair, heads: 2, headSize: 16 },
     ],
   ];
-  const manifest = { units: kv.map((pairs) => ({ kv: pairs })) } as unknown as Manifest;
+  const window = { tokens: 5, block: 512 };
+  const manifest = { units: kv.map((pairs) => ({ kv: pairs })), window: null } as unknown as Manifest;
   expect(cacheBytes(manifest, { first: 1, stop: 2 }, 10)).toBe(2 * 7680);
   expect(cacheBytes(manifest, { first: 0, stop: 3 }, 10)).toBe(2 * (7680 + 640 + 1280));
   expect(cacheBytes(manifest, { first: 0, stop: 1 }, 10)).toBe(0);
+  const windowed = kv.map((pairs) => ({
+    kv: pairs.map((each, at) => ({ ...each, window: at === 1 ? 5 : null })),
+  }));
+  const whole = { units: windowed, window } as unknown as Manifest;
+  expect(cacheBytes(whole, { first: 0, stop: 3 }, 1000)).toBe(
+    1000 * (2 * 4 * 3 * 64 + 2 * 4 * 16) + 488 * 2 * 4 * 32,
+  );
 });
 
 describe('orders of the page', () => {

@@ -31,6 +31,8 @@ class AddsOne implements Execution {
   onEmbed = (): unknown => undefined;
   readonly hasEmbed: boolean;
   readonly hasHead: boolean;
+  widestHead = 64;
+  leastHeld = 0; // positions; fewer were dropped by a window
 
   constructor(hasEmbed: boolean, hasHead: boolean) {
     this.hasEmbed = hasEmbed;
@@ -64,8 +66,15 @@ class AddsOne implements Execution {
     return Promise.resolve(Float32Array.of(row, count));
   }
 
-  write(row: number, count: number, { names, have }: CachePart): void {
-    this.calls.push(`write ${row} ${count} of ${have} ${names.join(' ')}`);
+  write(row: number, count: number, parts: readonly CachePart[]): boolean {
+    for (const { names, have } of parts) {
+      this.calls.push(`write ${row} ${count} of ${have} ${names.join(' ')}`);
+    }
+    return true;
+  }
+
+  holds(_row: number, length: number): boolean {
+    return length >= this.leastHeld;
   }
 
   async embed(tokens: Int32Array): Promise<Float32Array> {
@@ -333,6 +342,23 @@ describe('a middle stage', () => {
     const answers = await all();
     expect(answers.map((answer) => answer.kind)).toEqual(['done', 'done']);
     expect(stage.lengths().get('a')).toBe(5);
+  });
+
+  test('a session whose window has dropped what it takes back begins again', async () => {
+    await run(step('a', 0, 20));
+    execution.leastHeld = 10;
+    expect(await run(step('a', 9, 1))).toMatchObject([{ have: 0, reason: REFUSALS.missingPosition }]);
+    await run(step('a', 0, 20));
+    expect(await run(step('a', 10, 1))).toMatchObject([{ kind: 'done' }]);
+    stage.truncate('a', 4);
+    expect(await run(step('a', 4, 1))).toMatchObject([{ have: 0 }]);
+  });
+
+  test('pieces of wide heads do not end at another place than all before them', async () => {
+    execution.widestHead = 256;
+    await run(step('a', 0, 200));
+    const pieces = execution.calls.filter((call) => call.startsWith('prompt'));
+    expect(pieces).toEqual(['prompt 0 0+63', 'prompt 0 63+64', 'prompt 0 127+64', 'prompt 0 191+9']);
   });
 
   test('a release in mid-call drops the answer and frees the slot afterwards', async () => {

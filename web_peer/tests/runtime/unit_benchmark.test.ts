@@ -15,6 +15,7 @@ class Clocked implements Execution {
   readonly weightBytes = 0;
   readonly kvBytes = 0;
   readonly overheadBytes = 1000;
+  readonly widestHead = 64;
   private readonly units: number;
   private readonly spend: (ms: number) => void;
 
@@ -38,8 +39,11 @@ class Clocked implements Execution {
   read(): Promise<Float32Array<ArrayBuffer>> {
     return Promise.resolve(new Float32Array());
   }
-  write(): void {
-    return;
+  write(): boolean {
+    return true;
+  }
+  holds(): boolean {
+    return true;
   }
   embed(): Promise<Float32Array> {
     return Promise.resolve(new Float32Array());
