@@ -280,6 +280,9 @@ class GgufNumbers:
     def rope(self) -> None:
         """Nothing: the metadata has it among its other keys."""
 
+    def within(self, _key: str) -> None:
+        """Nothing: metadata has no objects."""
+
     def has_tensor(self, name: str) -> bool:
         """Whether there is a tensor of that name."""
         return name in self._file.tensors

@@ -289,6 +289,15 @@ class Numbers:
                 return Numbers(value, self.where)
         return None
 
+    def within(self, key: str) -> Numbers | None:
+        """Returns the object that lies at `key`, or None where there is none. Raises CorruptModel."""
+        value = self._value(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self._wrong(key, "an object", value)
+        return Numbers(value, self.where)
+
     def has_tensor(self, name: str) -> bool:
         """Whether the weights have a tensor of that name."""
         return name in self._tensors

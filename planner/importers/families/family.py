@@ -43,6 +43,9 @@ class Said(Protocol):
     def rope(self) -> Said | None:
         """What config.json says of rotary embedding by itself; None where it does not, or in a GGUF file."""
 
+    def within(self, key: str) -> Said | None:
+        """The object that lies there; None where there is none, or in a GGUF file."""
+
     def has_tensor(self, name: str) -> bool:
         """Whether the weights have a tensor of that name, as the file calls it."""
 

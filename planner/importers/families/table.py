@@ -10,6 +10,7 @@ from planner.importers.families.cohere import COHERE, COHERE2
 from planner.importers.families.experts import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
 from planner.importers.families.falcon import FALCON
 from planner.importers.families.family import Family
+from planner.importers.families.gemma import GEMMA2, GEMMA3
 from planner.importers.families.gpt2 import GPT2
 from planner.importers.families.gpt_neox import GPT_NEOX
 from planner.importers.families.granite import GRANITE
@@ -35,6 +36,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     OLMOE,
     QWEN2_MOE,
     QWEN3_MOE,
+    GEMMA2,
+    GEMMA3,
 )
 
 Kind = Literal["gguf", "folder"]

@@ -55,6 +55,13 @@ _LONGROPE: Final = _rope(
     original_max_position_embeddings=96,
 )
 
+_GEMMA: Final = {
+    "head_dim": 32,
+    "query_pre_attn_scalar": 32,
+    "sliding_window": 16,
+    "tie_word_embeddings": True,
+}
+
 # By case: model_type, and what its config has beside or instead of _SIZES.
 CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("llama", {"rope_parameters": _LLAMA3, "head_dim": 24, "tie_word_embeddings": False}),
@@ -134,6 +141,18 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
     "cohere2": ("cohere2", {"logit_scale": 0.25, "sliding_window": 16, "num_hidden_layers": 4}),
+    "gemma2": ("gemma2", {**_GEMMA, "num_hidden_layers": 3, "rope_parameters": _rope()}),
+    "gemma3": (
+        "gemma3_text",
+        {
+            **_GEMMA,
+            "num_hidden_layers": 7,
+            "rope_parameters": {
+                "full_attention": _rope(rope_theta=1_000_000.0, rope_type="linear", factor=8.0),
+                "sliding_attention": _rope(),
+            },
+        },
+    ),
 }
 
 

@@ -19,6 +19,7 @@ _ARCHITECTURES: Final = {
     "mixtral": "llama",
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
+    "gemma3_text": "gemma3",
 }
 _PERMUTED: Final = ("llama", "granite")
 
@@ -51,6 +52,7 @@ def write(checkpoint: Checkpoint, path: Path) -> Path:
     if "rms_norm_eps" in config:
         writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
     rope = config.get("rope_parameters") or {}
+    rope = rope.get("full_attention", rope)
     if rope:
         writer.add_rope_freq_base(rope["rope_theta"])
         writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1.0)))
@@ -128,6 +130,16 @@ def _experts(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
+def _gemma2(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_attn_logit_softcapping(config.get("attn_logit_softcapping", 50.0))
+    writer.add_final_logit_softcapping(config.get("final_logit_softcapping", 30.0))
+
+
+def _gemma3(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
+    writer.add_rope_scaling_factor(config["rope_parameters"]["full_attention"]["factor"])
+
+
 _METADATA: Final[Mapping[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], None]]] = {
     "granite": _granite,
     "gpt_neox": _neox,
@@ -138,6 +150,8 @@ _METADATA: Final[Mapping[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], Non
     "olmoe": _experts,
     "qwen2_moe": _experts,
     "qwen3_moe": _experts,
+    "gemma2": _gemma2,
+    "gemma3_text": _gemma3,
 }
 
 
@@ -156,6 +170,8 @@ def _converted(
             grouped = weight.reshape(kv_heads, heads // kv_heads + 2, head, *weight.shape[1:])
             parts = (grouped[:, :-2], grouped[:, [-2]], grouped[:, [-1]])
             weight = np.concatenate([part.reshape(-1, *weight.shape[1:]) for part in parts])
+        elif kind.startswith("gemma") and name.endswith("norm.weight"):
+            weight = weight + np.float32(1)
         elif kind == "gpt2" and weight.ndim == 2 and (".attn." in name or ".mlp." in name):
             weight = weight.T
         found[name] = weight
