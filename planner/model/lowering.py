@@ -394,7 +394,7 @@ class _Graph:
 
     def __init__(self, placed: Placed, axes: tuple[int, ...] = (0,), around: _Graph | None = None) -> None:
         """`axes`: the leading axes of activations, as Reshape keeps them. `around`: the graph that this is a branch of,
-        which counts names and holds constants for both.
+        which counts names and holds constants for both; in a tab weights, too, for its engine is handed no others.
         """
         self.placed = placed
         self.axes = axes
@@ -468,6 +468,8 @@ class _Graph:
         offset: int,
         length: int,
     ) -> str:
+        if self._around is not None and self.placed in ("packed", "wide"):
+            return self._around._outside(key, name, dtype, shape, location, offset, length)
         if key in self._names:
             return self._names[key]
         self._names[key] = name

@@ -49,7 +49,7 @@ export class GraphDraft {
   private made = 0;
   private readonly around: GraphDraft | null;
 
-  /** `around`: the graph that this is a branch of, which counts names and holds constants for both. */
+  /** `around`: the graph that this is a branch of, which counts names and holds constants and weights for both. */
   constructor(around: GraphDraft | null = null) {
     this.around = around;
   }
@@ -118,7 +118,9 @@ export class GraphDraft {
   }
 
   /** Weights outside the graph; the same name is the same weights. */
-  weights(name: string, { dtype, shape, location, offset, bytes }: Placed): string {
+  weights(name: string, placed: Placed): string {
+    if (this.around !== null) return this.around.weights(name, placed);
+    const { dtype, shape, location, offset, bytes } = placed;
     if (this.known.has(name)) return name;
     this.known.add(name);
     this.initializers.push(external({ dtype, shape, offset, bytes }, location, name));
