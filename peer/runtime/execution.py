@@ -432,7 +432,8 @@ class _KvArrays:
             raise ValueError(f"{tokens} tokens in one call do not fit {room} positions")
         for name in self._windowed:
             array = self._read(name)
-            array[row, :, : length - fresh] = array[row, :, fresh - first : length - first]
+            kept = array[row, :, fresh - first : length - first]
+            array[row, :, : kept.shape[1]] = kept  # fewer where memory is measured with positions made up
             if self._cuda:
                 self._write(name, array)
         self._firsts[row] = fresh

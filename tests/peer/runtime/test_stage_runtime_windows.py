@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from peer.runtime.arithmetic import proven
+from peer.runtime.self_benchmark import measure_here
 from peer.runtime.stage_runtime import Done, RefusalReason, Refused, StageRuntime, Step
 from peer.session.effects import PrefixWork
 from planner.model.decoder_building import build_decoder
@@ -174,3 +175,9 @@ def test_a_prompt_begins_with_a_front_that_was_kept(
         rest = one.logits(b"b", front, tokens[front:PROMPT])
         assert np.array_equal(rest, expected[PROMPT])
         assert one.runtime.memory_bytes().fronts > 0
+
+
+def test_a_peer_measures_itself_for_a_context_beyond_the_window(model: tuple[Manifest, Store]) -> None:
+    manifest, store = model
+    times = measure_here(store, manifest, "cpu", 1, context=CONTEXT)
+    assert times.overhead_bytes > 0
