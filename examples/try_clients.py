@@ -1,6 +1,7 @@
-"""Clients of OpenAI's API against the gateway of a mesh whose model knows tools: each that is installed is tried.
+"""Clients of OpenAI's and Anthropic's APIs against the gateway of a mesh whose model knows tools: each that is
+installed is tried.
 
-    pip install openai langchain-openai litellm mcp instructor 'pydantic-ai-slim[openai]'
+    pip install openai anthropic langchain-openai litellm mcp instructor 'pydantic-ai-slim[openai]'
     python examples/try_clients.py http://127.0.0.1:8000/v1 ['Is it warm in Bern?'] [key]
 
 Chat, streams, free and required tools, answers in a given form. Prints a line for each; exit status 1 when one fails.
@@ -80,6 +81,53 @@ def openai(base: str, key: str, question: str) -> None:
     client.chat.completions.create(**asked | {"messages": follow}, tools=[TOOL])
     parsed = client.chat.completions.parse(**asked, response_format=Weather)
     expect(parsed.choices[0].message.parsed, "an answer in the form")
+
+
+def openai_responses(base: str, key: str, question: str) -> None:
+    """The official client, by the Responses API."""
+    from openai import OpenAI
+
+    client = OpenAI(base_url=base, api_key=key)
+    asked: dict[str, Any] = {"model": model_of(base, key), "input": question, "temperature": 0}
+    asked["max_output_tokens"] = 200
+    whole = client.responses.create(**asked)
+    with client.responses.stream(**asked) as stream:
+        expect(stream.get_final_response().output_text == whole.output_text, "a stream of the same words")
+    tool = {"type": "function", **TOOL["function"], "strict": True}
+    call = client.responses.create(**asked, tools=[tool], tool_choice="required").output[-1]
+    expect(call.type == "function_call" and call.name == "get_weather", "a call of the tool")
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "warm"}
+    back = [{"role": "user", "content": question}, call.model_dump(exclude_none=True), result]
+    client.responses.create(**asked | {"input": back}, tools=[tool])
+    expect(client.responses.parse(**asked, text_format=Weather).output_parsed, "an answer in the form")
+
+
+def anthropic(base: str, key: str, question: str) -> None:
+    """Anthropic's client, by the Messages API."""
+    from anthropic import Anthropic
+
+    client = Anthropic(base_url=base.rstrip("/").removesuffix("/v1"), api_key=key)
+    asked: dict[str, Any] = {"model": client.models.list().data[0].id, "max_tokens": 200}
+    asked["extra_body"] = {"temperature": 0}
+    asked["messages"] = [{"role": "user", "content": question}]
+    whole = client.messages.create(**asked)
+    with client.messages.stream(**asked) as stream:
+        expect(stream.get_final_message().content == whole.content, "a stream of the same words")
+    function = TOOL["function"]
+    tool = {"name": function["name"], "input_schema": function["parameters"]}
+    called = client.messages.create(**asked, tools=[tool], tool_choice={"type": "any"})
+    use = called.content[-1]
+    expect(use.type == "tool_use" and use.name == "get_weather", "a call of the tool")
+    result = {"type": "tool_result", "tool_use_id": use.id, "content": "warm"}
+    back = [
+        *asked["messages"],
+        {"role": "assistant", "content": called.content},
+        {"role": "user", "content": [result]},
+    ]
+    client.messages.create(**asked | {"messages": back}, tools=[tool])
+    expect(
+        client.messages.count_tokens(model=asked["model"], messages=asked["messages"]).input_tokens, "a count"
+    )
 
 
 def langchain(base: str, key: str, question: str) -> None:
@@ -173,6 +221,8 @@ def model_of(base: str, key: str) -> str:
 
 CLIENTS: dict[str, Callable[[str, str, str], None]] = {
     "openai": openai,
+    "openai.resources.responses": openai_responses,
+    "anthropic": anthropic,
     "langchain_openai": langchain,
     "litellm": litellm,
     "instructor": instructor,
@@ -191,7 +241,7 @@ def main() -> int:
     base, question, key = (*sys.argv[1:], *("", "Is it warm in Bern?", "none")[len(sys.argv) - 1 :])
     failed = False
     for name, tried in CLIENTS.items():
-        if importlib.util.find_spec(name) is None:
+        if importlib.util.find_spec(name.partition(".")[0]) is None:
             print(f"{name}: not installed")
             continue
         try:

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from peer.errors import ApiError
+from peer.gateway import anthropic_requests, response_requests
 from peer.gateway.chat_requests import ChatRequest, Wanted, chat_request, completion_request
 from peer.gateway.embedding_requests import EmbeddingRequest, embedding_request, too_long
 from peer.gateway.grammar_jobs import CallForm, Form, JsonForm
 from peer.gateway.grammars import MAX_SCHEMA_CHARACTERS
+from peer.gateway.response_requests import Echo
 from peer.gateway.tool_calls import Style, style_of
 from peer.model.prompts import Prompt, turns_prompt
 from peer.model.tokenizer import Text
@@ -157,7 +159,29 @@ def body_of(raw: bytes) -> Any:
 
 def read_chat(text: Text, raw: bytes, served: Served) -> ReadChat | ForFurther:
     """POST /v1/chat/completions. Raises ApiError, ContextOverflow, TextError."""
-    asked = chat_request(body_of(raw), served.defaults)
+    return _read_chat(text, body_of(raw), served)
+
+
+def read_response(text: Text, raw: bytes, served: Served) -> tuple[ReadChat, Echo] | ForFurther:
+    """POST /v1/responses, and what its answer says of it again. Raises as read_chat."""
+    body, echo = response_requests.chat_body(body_of(raw))
+    read = _read_chat(text, body, served)
+    return read if isinstance(read, ForFurther) else (read, echo)
+
+
+def read_message(text: Text, raw: bytes, served: Served) -> ReadChat | ForFurther:
+    """POST /v1/messages. Raises as read_chat."""
+    return _read_chat(text, anthropic_requests.chat_body(body_of(raw)), served)
+
+
+def read_count(text: Text, raw: bytes, served: Served) -> int | ForFurther:
+    """POST /v1/messages/count_tokens: the tokens of the prompt. Raises as read_chat."""
+    read = _read_chat(text, anthropic_requests.chat_body(body_of(raw), counted=True), served)
+    return read if isinstance(read, ForFurther) else len(read.prompt.tokens)
+
+
+def _read_chat(text: Text, body: Any, served: Served) -> ReadChat | ForFurther:
+    asked = chat_request(body, served.defaults)
     if (other := served.for_further(asked.wanted.model)) is not None:
         return other
     served.check(asked.wanted.model)

@@ -83,6 +83,7 @@ class Choice:
     call_ids: tuple[str, ...] = ()
     why: str = ""
     crossed: tuple[Crossing, ...] = ()
+    stop: str = ""  # the stop string that ended it
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def chat(heading: Heading, choices: Sequence[Choice], used: Usage) -> Shape:
         {
             "index": choice.index,
             "message": _message(choice),
-            "logprobs": _chat_likely(choice.likely) if heading.with_likely else None,
+            "logprobs": chat_likely(choice.likely) if heading.with_likely else None,
             "finish_reason": _REASONS[choice.why],
         }
         | _crossed(choice.crossed)
@@ -222,7 +223,7 @@ def _chat_chunk(
     choice = {
         "index": index,
         "delta": dict(delta),
-        "logprobs": _chat_likely(likely) if heading.with_likely and likely else None,
+        "logprobs": chat_likely(likely) if heading.with_likely and likely else None,
         "finish_reason": _REASONS[why] if why else None,
     }
     return heading.of("chat.completion.chunk", [choice])
@@ -243,7 +244,9 @@ def _calls(calls: Sequence[ToolCall], ids: Sequence[str]) -> list[Shape]:
     ]
 
 
-def _chat_likely(likely: Sequence[Likely]) -> Shape:
+def chat_likely(likely: Sequence[Likely]) -> Shape:
+    """Probabilities of tokens as chat/completions has them: `content`, a place for each token."""
+
     def shaped(one: Likely, names: Mapping[int, str]) -> Shape:
         utf8 = None if one.utf8 is None else list(one.utf8)
         return {"token": names[one.token], "logprob": one.logprob, "bytes": utf8}

@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
@@ -33,8 +34,11 @@ from peer.errors import (
     PeerError,
     TextError,
 )
+from peer.gateway import anthropic_answers
 from peer.gateway import responses as shapes
+from peer.gateway.answer_forms import AnswerForm, ChatForm, CompletionForm, call_ids
 from peer.gateway.answers import Begun, Called, Calling, Done, Said, Task
+from peer.gateway.anthropic_answers import MessageForm
 from peer.gateway.asked_model import AskedModel
 from peer.gateway.chat_requests import Wanted
 from peer.gateway.client_pace import Bounds, ClientPace, TooOften
@@ -45,13 +49,18 @@ from peer.gateway.mesh_encoder import MeshEmbedders
 from peer.gateway.request_queue import RETRY_AFTER_S, full, too_many
 from peer.gateway.request_reading import (
     ForFurther,
+    ReadChat,
     Served,
     no_text,
     read_chat,
     read_completion,
+    read_count,
     read_embedding,
+    read_message,
+    read_response,
     read_unanswered,
 )
+from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.member.answering_model import AnsweringModel
 from peer.member.mesh_member import MeshMember
@@ -74,6 +83,7 @@ MAX_WAITING: Final = 512
 FULL_WAIT_S: Final = 120.0
 PLAN_WAIT_S: Final = 30.0  # for peers that are still loading, before a request is refused
 CLOSE_WITHIN_S: Final = 2.0
+MESSAGES: Final = "/v1/messages"
 HELD_S: Final = 1.0  # a refusal of who asks too often, before it is told
 MOST_HELD: Final = 512
 LEAVING_TURNS: Final = 4  # of the loop, until it knows that a connection ended right after a request
@@ -149,8 +159,15 @@ async def _still_there() -> None:
 
 
 def _key_of(request: web.Request) -> bytes:
-    _, _, key = request.headers.get("Authorization", "").partition(" ")
+    scheme, _, key = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        key = request.headers.get("x-api-key", "")  # as Anthropic's clients send it
     return key.strip().encode("utf-8", "surrogateescape")
+
+
+def _is_anthropic(request: web.Request) -> bool:
+    """Whether a client of Anthropic's API asks."""
+    return request.path.startswith(MESSAGES) or "anthropic-version" in request.headers
 
 
 def _is_loopback(host: str) -> bool:
@@ -187,6 +204,9 @@ class Gateway:
         app.router.add_get("/v1/models/{model:.+}", self._one_model)
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/completions", self._complete)
+        app.router.add_post("/v1/responses", self._respond)
+        app.router.add_post(MESSAGES, self._message)
+        app.router.add_post(f"{MESSAGES}/count_tokens", self._count)
         app.router.add_post("/v1/embeddings", self._embed)
         app.router.add_get("/healthz", self._health)
         return app
@@ -210,9 +230,9 @@ class Gateway:
         except web.HTTPException as problem:
             if problem.status < 400:
                 raise
-            response = _refused(_http_problem(problem))
+            response = _refused(_http_problem(problem), request)
         except Exception as problem:
-            response = _refused(_told(problem))
+            response = _refused(_told(problem), request)
         origin = request.headers.get("Origin")
         if origin in self._options.origins and not response.prepared:
             response.headers.update(_allowing(request))
@@ -250,8 +270,8 @@ class Gateway:
             if not _is_loopback(_name_of(request.host)):
                 raise ApiError("without keys this gateway answers to loopback names only", 403)
             return
-        scheme, _, key = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not self._knows(hashlib.sha256(_key_of(request)).digest()):
+        key = _key_of(request)
+        if not self._knows(hashlib.sha256(key).digest()):
             what = (
                 "Incorrect API key provided" if key else "No API key provided; send Authorization: Bearer KEY"
             )
@@ -398,8 +418,12 @@ class Gateway:
         found = [hmac.compare_digest(given, known) for known in self._keys]  # all of them, whichever fits
         return any(found)
 
-    async def _list_models(self, _: web.Request) -> web.Response:
+    async def _list_models(self, request: web.Request) -> web.Response:
         own = [self._shown_model()] if self._in_words() else []
+        if _is_anthropic(request):
+            answering = [each["id"] for each in (*own, *self._shown_further().values())]
+            since = datetime.fromtimestamp(self._created, UTC).isoformat().replace("+00:00", "Z")
+            return web.json_response(anthropic_answers.models([(name, since) for name in answering]))
         await self._mesh_embedders.models.look()
         further = self._shown_further().values()
         shown = [*own, *further, *self._shown_embedder(), *self._shown_offers().values()]
@@ -445,6 +469,26 @@ class Gateway:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         model, asked = await self._read_words(request, read_chat)
+        heading = self._heading(model, "chatcmpl", asked.wanted)
+        return await self._answer_chat(request, model, asked, ChatForm(heading, asked.wanted))
+
+    async def _respond(self, request: web.Request) -> web.StreamResponse:
+        model, (asked, echo) = await self._read_words(request, read_response)
+        answer = ResponseAnswer.new(int(time.time()), model.chosen.name, echo)
+        return await self._answer_chat(request, model, asked, ResponseForm(answer, call_ids))
+
+    async def _message(self, request: web.Request) -> web.StreamResponse:
+        model, asked = await self._read_words(request, read_message)
+        form = MessageForm(model.chosen.name, len(asked.prompt.tokens), call_ids)
+        return await self._answer_chat(request, model, asked, form)
+
+    async def _count(self, request: web.Request) -> web.Response:
+        _, tokens = await self._read_words(request, read_count)
+        return web.json_response({"input_tokens": tokens})
+
+    async def _answer_chat(
+        self, request: web.Request, model: AskedModel, asked: ReadChat, form: AnswerForm
+    ) -> web.StreamResponse:
         if asked.form is not None:
             async with self._incoming.place(self._client(request)):
                 await model.grammars().check(asked.form)
@@ -453,24 +497,23 @@ class Gateway:
         tasks = self._tasks(
             model, self._client(request), asked.wanted, [prompt.tokens], calling, asked.form, prompt.front
         )
-        heading = self._heading(model, "chatcmpl", asked.wanted)
-        if asked.wanted.stream:
-            return await self._stream(request, model, tasks, _ChatStream(heading, asked.wanted))
-        choices, used, waited = await self._whole(model, tasks, asked.wanted)
-        return web.json_response(shapes.chat(heading, choices, used), headers=waited)
+        return await self._answer(request, model, tasks, asked.wanted, form)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         model, asked = await self._read_words(request, read_completion)
         tasks = self._tasks(model, self._client(request), asked.wanted, asked.prompts)
         heading = self._heading(model, "cmpl", asked.wanted)
         before = [text for text in asked.before for _ in range(asked.wanted.choices)]
-        if asked.wanted.stream:
-            form = _CompletionStream(heading, asked.wanted, before)
-            return await self._stream(request, model, tasks, form)
-        choices, used, waited = await self._whole(model, tasks, asked.wanted)
-        for choice in choices:
-            choice.text = before[choice.index] + choice.text
-        return web.json_response(shapes.completion(heading, choices, used), headers=waited)
+        form = CompletionForm(heading, asked.wanted, before)
+        return await self._answer(request, model, tasks, asked.wanted, form)
+
+    async def _answer(
+        self, request: web.Request, model: AskedModel, tasks: Sequence[Task], wanted: Wanted, form: AnswerForm
+    ) -> web.StreamResponse:
+        if wanted.stream:
+            return await self._stream(request, model, tasks, wanted, form)
+        choices, used, waited = await self._whole(model, tasks, wanted)
+        return web.json_response(form.whole(choices, used), headers=waited)
 
     def _tasks(
         self,
@@ -532,9 +575,10 @@ class Gateway:
                         choice.likely += event.likely
                     case Called():
                         choice.calls = event.calls
-                        choice.call_ids = _call_ids(len(event.calls))
+                        choice.call_ids = call_ids(len(event.calls))
                     case Done():
                         choice.why, choice.crossed = event.why, event.finished.crossed
+                        choice.stop = event.finished.stop
                         used.add(event.index, _usage(event))
         return choices, used.all, _waited(ahead, waited_s)
 
@@ -543,7 +587,8 @@ class Gateway:
         request: web.Request,
         asked: AskedModel,
         tasks: Sequence[Task],
-        form: _ChatStream | _CompletionStream,
+        wanted: Wanted,
+        form: AnswerForm,
     ) -> web.StreamResponse:
         """Server-sent events. Refusals before the first word are answers of their own; later ones end the stream."""
         since = time.monotonic()
@@ -551,10 +596,11 @@ class Gateway:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
         )
-        used = Used(form.wanted.choices)
+        used = Used(wanted.choices)
 
         async def send(part: Shape) -> None:
-            await response.write(b"data: " + json.dumps(part, ensure_ascii=False).encode() + b"\n\n")
+            name = f"event: {part['type']}\n" if form.has_names else ""
+            await response.write(f"{name}data: {json.dumps(part, ensure_ascii=False)}\n\n".encode())
 
         async with aclosing(asked.answers.together(tasks)) as events:
             try:
@@ -576,68 +622,17 @@ class Gateway:
             except Exception as problem:
                 if not response.prepared:
                     raise
-                await send(shapes.error(_told(problem)))
+                await send(form.failed(_told(problem)))
                 return response
-        if form.wanted.usage_at_end:
-            await send(form.used(used.all))
-        await response.write(b"data: [DONE]\n\n")
+        for part in form.end(used.all):
+            await send(part)
+        await response.write(form.last)
         return response
 
 
 def _is_offered(key: tuple[str, str], decoders: Decoders) -> bool:
     name, model = key
     return name in decoders and decoders[name].model == model
-
-
-@dataclass(frozen=True, slots=True)
-class _ChatStream:
-    heading: Heading
-    wanted: Wanted
-
-    def begin(self, choices: int) -> list[Shape]:
-        return [shapes.chat_begins(self.heading, index) for index in range(choices)]
-
-    def parts(self, event: Begun | Said | Called | Done) -> list[Shape]:
-        match event:
-            case Begun():
-                return []
-            case Said():
-                return [shapes.chat_says(self.heading, event.index, event.text, event.likely)]
-            case Called():
-                ids = _call_ids(len(event.calls))
-                return [shapes.chat_calls(self.heading, event.index, event.calls, ids)]
-            case Done():
-                return [shapes.chat_ends(self.heading, event.index, event.why, event.finished.crossed)]
-
-    def used(self, used: Usage) -> Shape:
-        return shapes.chat_used(self.heading, used)
-
-
-@dataclass(frozen=True, slots=True)
-class _CompletionStream:
-    heading: Heading
-    wanted: Wanted
-    before: Sequence[str]
-
-    def begin(self, choices: int) -> list[Shape]:
-        return [
-            shapes.completion_says(self.heading, index, self.before[index], ())
-            for index in range(choices)
-            if self.before[index]
-        ]
-
-    def parts(self, event: Begun | Said | Called | Done) -> list[Shape]:
-        match event:
-            case Begun() | Called():
-                return []
-            case Said():
-                return [shapes.completion_says(self.heading, event.index, event.text, event.likely)]
-            case Done():
-                crossed = event.finished.crossed
-                return [shapes.completion_says(self.heading, event.index, "", (), event.why, crossed)]
-
-    def used(self, used: Usage) -> Shape:
-        return shapes.completion_used(self.heading, used)
 
 
 def _embedding_shape(manifest: GraphManifest) -> Shape:
@@ -649,10 +644,6 @@ def _embedding_shape(manifest: GraphManifest) -> Shape:
 def _usage(event: Done) -> Usage:
     finished = event.finished
     return Usage(finished.prompt_tokens, finished.cached_tokens, finished.tokens)
-
-
-def _call_ids(count: int) -> tuple[str, ...]:
-    return tuple(f"call_{os.urandom(12).hex()}" for _ in range(count))
 
 
 def _waited(ahead: int, seconds: float) -> dict[str, str]:
@@ -673,11 +664,12 @@ def _allowing(request: web.Request) -> dict[str, str]:
     }
 
 
-def _refused(problem: ApiError) -> web.Response:
+def _refused(problem: ApiError, request: web.Request) -> web.Response:
+    shape = anthropic_answers.error if _is_anthropic(request) else shapes.error
     headers = {"Retry-After": str(problem.retry_after_s)} if problem.retry_after_s is not None else {}
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
-    return web.json_response(shapes.error(problem), status=problem.status, headers=headers)
+    return web.json_response(shape(problem), status=problem.status, headers=headers)
 
 
 def _http_problem(problem: web.HTTPException) -> ApiError:

@@ -260,6 +260,7 @@ class StopStrings:
         self._stops = tuple(stops)
         self._held: list[tuple[str, bool]] = []  # (character, whether it is shown)
         self._stopped = False
+        self.completed = ""  # the stop string that ended the answer
 
     def push(self, text: str, control: str = "") -> tuple[str, bool]:
         """(what can be shown now, whether a stop string ended the answer).
@@ -273,17 +274,17 @@ class StopStrings:
         spelled = [*self._held, *((each, True) for each in text), *((each, False) for each in control)]
         shown = [at for at, (_, is_shown) in enumerate(spelled) if is_shown]
         views = [range(len(spelled)), shown] if len(shown) < len(spelled) else [shown]
-        found: list[tuple[int, int]] = []  # (end, begin) of stop strings, places in `spelled`
+        found: list[tuple[int, int, str]] = []  # (end, begin) of stop strings, places in `spelled`
         hold = len(spelled)
         for view in views:
             seen = "".join(spelled[at][0] for at in view)
             for stop in self._stops:
                 if (place := seen.find(stop)) >= 0:
-                    found.append((view[place + len(stop) - 1], view[place]))
+                    found.append((view[place + len(stop) - 1], view[place], stop))
                 elif keep := _overlap(seen, stop):
                     hold = min(hold, view[len(view) - keep])
         self._stopped = bool(found)
-        cut = min(found)[1] if found else hold
+        _, cut, self.completed = min(found) if found else (0, hold, "")
         self._held = [] if found else spelled[cut:]
         return _shown(spelled[:cut]), self._stopped
 

@@ -92,6 +92,7 @@ class Finished:
     seconds: float
     route: tuple[str, ...]
     crossed: tuple[Crossing, ...] = ()  # where it went on with other arithmetic
+    stop: str = ""  # the stop string that ended it
 
     @property
     def tokens_per_s(self) -> float:
@@ -366,7 +367,8 @@ class Conversation:
         def finished(why: str) -> Finished:
             seconds = time.perf_counter() - begun
             core, crossed = self._core, self._crossings.found
-            return Finished(why, len(ask.prompt), cached, count, first_s, seconds, core.route, crossed)
+            route, stop = core.route, stops.completed
+            return Finished(why, len(ask.prompt), cached, count, first_s, seconds, route, crossed, stop)
 
         while True:
             match await self._outcome(asked):

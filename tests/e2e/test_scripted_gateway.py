@@ -9,8 +9,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import pytest
-from openai import APIError, AsyncOpenAI, InternalServerError
+from anthropic import AsyncAnthropic
+from anthropic.types import Message
+from openai import APIError, AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
+from openai.types.responses import Response
 
 from peer.errors import GrammarFailed
 from peer.gateway.grammar_jobs import GuidedAnswer
@@ -90,6 +94,8 @@ async def test_the_openai_client_gets_calls_forms_and_words(
     await holds_to_forms(client)
     await keeps_words_and_control_tokens_apart(client)
     await tells_tokens_of_equal_text_apart(client)
+    await answers_as_responses(client)
+    await answers_as_messages(client)
     await says_when_a_grammar_failed(client, monkeypatch)
 
 
@@ -141,6 +147,95 @@ async def tells_tokens_of_equal_text_apart(client: AsyncOpenAI) -> None:
     assert told.token_logprobs
     assert list(told.top_logprobs[0].values()) == [entry.logprob for entry in entries]
     assert told.top_logprobs[0][told.tokens[0]] == told.token_logprobs[0] == entries[0].logprob
+
+
+async def answers_as_responses(client: AsyncOpenAI) -> None:
+    async def respond(asked: str, **more: Any) -> Response:
+        said: dict[str, Any] = {"model": MODEL, "input": asked, "temperature": 0, "max_output_tokens": 90}
+        whole: Response = await client.responses.create(**said | more)
+        events = [event async for event in await client.responses.create(**said | more, stream=True)]
+        assert events[0].type == "response.created"
+        assert events[-1].type == f"response.{whole.status}"
+        streamed = events[-1].response
+        assert (streamed.output_text, streamed.status) == (whole.output_text, whole.status)
+        assert [item.type for item in streamed.output] == [item.type for item in whole.output]
+        return whole
+
+    whole = await respond("@words@")
+    assert (whole.output_text, whole.status) == ("Hello there", "completed")
+    assert whole.usage is not None
+    assert whole.usage.output_tokens == 3
+    assert (await respond("@words@", max_output_tokens=1)).status == "incomplete"
+    tools = [{"type": "function", **each["function"], "strict": False} for each in TOOLS]
+    for start, choice in (("@call@", "auto"), ("@words@", {"type": "function", "name": "weather"})):
+        (call,) = (await respond(start, tools=tools, tool_choice=choice)).output
+        assert call.type == "function_call"
+        assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Bern"})
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "@words@"}
+    again = [{"role": "user", "content": "?"}, call.model_dump(exclude_none=True), result]
+    assert (await respond("", input=again, tools=tools)).output_text == "Hello there"
+    form = {"type": "json_schema", "name": "x", "schema": TOOLS[0]["function"]["parameters"], "strict": True}
+    assert json.loads((await respond("@json@", text={"format": form})).output_text) == {"city": "Bern"}
+    with pytest.raises(BadRequestError, match="previous_response_id"):
+        await client.responses.create(model=MODEL, input="x", previous_response_id="resp_1")
+    with pytest.raises(NotFoundError, match="does not exist here"):
+        await client.responses.create(model="other", input="x")
+
+
+async def answers_as_messages(client: AsyncOpenAI) -> None:
+    base = str(client.base_url).rstrip("/").removesuffix("/v1")
+    async with AsyncAnthropic(base_url=base, api_key="any", max_retries=0) as asked:
+        await _messages(asked)
+
+
+async def _messages(client: AsyncAnthropic) -> None:
+    async def message(text: str, **more: Any) -> Message:
+        turns = [{"role": "user", "content": text}]
+        said: dict[str, Any] = {"model": MODEL, "messages": turns, "max_tokens": 90} | more
+        said["extra_body"] = {"temperature": 0}
+        whole: Message = await client.messages.create(**said)
+        async with client.messages.stream(**said) as events:
+            streamed = await events.get_final_message()
+        assert [block.type for block in streamed.content] == [block.type for block in whole.content]
+        assert (streamed.stop_reason, streamed.stop_sequence) == (whole.stop_reason, whole.stop_sequence)
+        assert streamed.usage.output_tokens == whole.usage.output_tokens
+        return whole
+
+    def words(said: Message) -> str:
+        return "".join(block.text for block in said.content if block.type == "text")
+
+    whole = await message("@words@")
+    assert (words(whole), whole.stop_reason, whole.usage.output_tokens) == ("Hello there", "end_turn", 3)
+    stopped = await message("@words@", stop_sequences=["zzz", " there"])
+    assert (words(stopped), stopped.stop_reason, stopped.stop_sequence) == (
+        "Hello",
+        "stop_sequence",
+        " there",
+    )
+    assert (await message("@words@", max_tokens=1)).stop_reason == "max_tokens"
+    functions = [each["function"] for each in TOOLS]
+    tools = [{"name": each["name"], "input_schema": each["parameters"]} for each in functions]
+    for start, choice in (("@call@", {"type": "auto"}), ("@words@", {"type": "tool", "name": "weather"})):
+        called = await message(start, tools=tools, tool_choice=choice)
+        (use,) = called.content
+        assert use.type == "tool_use"
+        assert (use.name, use.input, called.stop_reason) == ("weather", {"city": "Bern"}, "tool_use")
+    again = [
+        {"role": "user", "content": "?"},
+        {"role": "assistant", "content": [use.model_dump(exclude_none=True)]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use.id, "content": "@words@"}]},
+    ]
+    assert words(await message("", messages=again, tools=tools)) == "Hello there"
+    form = {"type": "json_schema", "schema": functions[0]["parameters"]}
+    assert json.loads(words(await message("@json@", output_config={"format": form}))) == {"city": "Bern"}
+    turns: Any = [{"role": "user", "content": "@words@"}]
+    assert (await client.messages.count_tokens(model=MODEL, messages=turns)).input_tokens == 1
+    assert [each.id async for each in client.models.list()] == [MODEL]
+    with pytest.raises(anthropic.BadRequestError, match="thinking is not supported"):
+        await message("x", thinking={"type": "enabled", "budget_tokens": 1024})
+    with pytest.raises(anthropic.NotFoundError, match="does not exist here") as missing:
+        await message("x", model="other")
+    assert missing.value.type == "not_found_error"
 
 
 async def says_when_a_grammar_failed(client: AsyncOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
