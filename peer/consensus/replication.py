@@ -90,18 +90,17 @@ def replicate(server: RaftServer, peer: str, progress: Progress, heartbeat: bool
     if server.log.term_at(progress.next_index - 1) is None:
         snapshot.start(server, peer, progress)
         return
+    last = _last_to_send(server, peer)
     if progress.state == "probe":
         if heartbeat or not progress.probe_sent:
             # Entries go with the first probe only: they are on their way still where a link is slow.
-            entries = () if progress.probe_sent else _batch(server, progress.next_index)
+            entries = () if progress.probe_sent else _batch(server, progress.next_index, last)
             progress.probe_sent = True
             _send_append(server, peer, progress, entries)
         return
     sent = False
-    while (
-        progress.next_index <= server.log.last_index and len(progress.inflight) < server.settings.max_inflight
-    ):
-        entries = _batch(server, progress.next_index)
+    while progress.next_index <= last and len(progress.inflight) < server.settings.max_inflight:
+        entries = _batch(server, progress.next_index, last)
         _send_append(server, peer, progress, entries)
         progress.next_index += len(entries)
         progress.inflight.append(progress.next_index - 1)
@@ -110,8 +109,18 @@ def replicate(server: RaftServer, peer: str, progress: Progress, heartbeat: bool
         _send_append(server, peer, progress, ())
 
 
-def _batch(server: RaftServer, start: int) -> tuple[Entry, ...]:
-    return server.log.batch(start, server.settings.max_append_bytes, MAX_ENTRIES)
+def _last_to_send(server: RaftServer, peer: str) -> int:
+    """The last index that `peer` may get. A learner gets committed entries only.
+
+    So nobody needs the vote of a learner whose log is newer than a majority's, to whom a promotion is unknown.
+    """
+    return server.log.last_index if peer in server.config.voters else server.commit_index
+
+
+def _batch(server: RaftServer, start: int, last: int) -> tuple[Entry, ...]:
+    return server.log.batch(
+        start, server.settings.max_append_bytes, max(0, min(MAX_ENTRIES, last - start + 1))
+    )
 
 
 def _send_append(server: RaftServer, peer: str, progress: Progress, entries: tuple[Entry, ...]) -> None:

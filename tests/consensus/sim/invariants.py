@@ -120,8 +120,14 @@ class Invariants:
         """Before it leaves `member`."""
         body = message.body
         if isinstance(body, Append):
-            if member.role == "leader" and body.commit > self.committed and message.term == member.term:
+            if member.role == "leader" and message.term == member.term:
                 self.claims(member, body.commit)
+                if (
+                    body.entries
+                    and body.entries[-1].index > self.committed
+                    and to not in member.config().voters
+                ):
+                    raise Wrong(f"{member.id} sends the learner {to} entries that are not committed")
         elif isinstance(body, AppendReply):
             if body.ok and message.term > member.disk.term:
                 raise Wrong(f"{member.id} follows in term {message.term}, which it has not stored")

@@ -101,6 +101,14 @@ def test_a_leader_is_judged_by_the_clock_of_its_core() -> None:
     assert report.done["cut off at a commit"] == 1
 
 
+def test_a_learner_whose_promotion_few_know_has_no_log_that_a_voter_needs() -> None:
+    """A leader reached the learner alone and lost its storage; another voter had promoted that learner."""
+    seed = 585626
+    report = run_schedule(make_schedule(seed))
+    assert report.problem is None, again(seed)
+    assert report.done["wipe"] == report.done["Promote"] == 1
+
+
 def test_elections_that_split_the_votes_by_the_settings_alone_get_more_time() -> None:
     """Timeouts differ by 200 ms at most, and a candidate needs 381 ms to keep the others from asking."""
     seed = 915646

@@ -136,6 +136,55 @@ def test_a_leader_that_goes_leads_until_that_is_committed_and_is_followed_at_onc
     assert group["b"].status.config.voters == ("b", "c")
 
 
+def test_a_learner_whose_promotion_few_know_has_no_log_that_a_voter_needs() -> None:
+    """Of three voters a leads after b, reaches the learner d alone, and is lost. In b's log only, d is a voter.
+
+    So b needs c and d, and neither of them may have a newer log.
+    """
+    group = Group("abc", "d")
+    group.elect("b")
+    group.pass_ms(600)
+    group.cut("b", "acd")
+    assert change(group, "b", Promote("d")) == ""
+    group["a"].writes_end = False
+    group.tick("a", group.now + 4000)
+    group.settle()
+    group.tick("a")
+    group.settle()
+    group.end_write("a")
+    (vote,) = group.take("a", "c", Vote)
+    group.give("c", vote)
+    group.cuts.add(("a", "c"))
+    group["a"].writes_end = True
+    group.settle()
+    group.propose("a", b"x")
+    group.pass_ms(600)
+    assert (group["a"].status.role, group["a"].status.last) == ("leader", 4)
+    assert (group["d"].status.leader, group["d"].status.last) == ("a", 2), "it gets what is committed"
+    group["a"].up = False
+    group.mend()
+    group.pass_ms(12_000)
+    assert group["b"].status.role == "leader"
+    assert [group[each].status.commit for each in "bcd"] == [group["b"].status.last] * 3
+    assert group["d"].status.config.voters == ("a", "b", "c", "d")
+
+
+@pytest.mark.parametrize("moved", ["promoted", "demoted"])
+def test_who_becomes_a_voter_or_a_learner_gets_entries_as_one(moved: str) -> None:
+    group = led("abd" if moved == "demoted" else "ab", "" if moved == "demoted" else "d")
+    group.pass_ms(600)
+    assert change(group, "a", Promote("d") if moved == "promoted" else Demote("d")) == ""
+    group["b"].up = False
+    group.propose("a", b"x")
+    group.pass_ms(600)
+    assert group["a"].status.last == 4
+    assert group["d"].status.last == (4 if moved == "promoted" else 2)
+    group["b"].up = True
+    group.pass_ms(600)
+    assert [group[each].status.commit for each in "abd"] == [4] * 3
+    assert group["d"].state == [b"x"]
+
+
 def test_a_new_leader_takes_over_an_uncommitted_configuration() -> None:
     group = led("abcd")
     group.cut("a", "cd")

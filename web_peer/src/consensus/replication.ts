@@ -99,21 +99,19 @@ export function replicate(server: RaftServer, peer: string, progress: Progress, 
     snapshot.start(server, peer, progress);
     return;
   }
+  const last = lastToSend(server, peer);
   if (progress.state === 'probe') {
     if (heartbeat || !progress.probeSent) {
       // Entries go with the first probe only: they are on their way still where a link is slow.
-      const entries = progress.probeSent ? [] : batch(server, progress.nextIndex);
+      const entries = progress.probeSent ? [] : batch(server, progress.nextIndex, last);
       progress.probeSent = true;
       sendAppend(server, peer, progress, entries);
     }
     return;
   }
   let sent = false;
-  while (
-    progress.nextIndex <= server.log.lastIndex &&
-    progress.inflight.length < server.settings.maxInflight
-  ) {
-    const entries = batch(server, progress.nextIndex);
+  while (progress.nextIndex <= last && progress.inflight.length < server.settings.maxInflight) {
+    const entries = batch(server, progress.nextIndex, last);
     sendAppend(server, peer, progress, entries);
     progress.nextIndex += entries.length;
     progress.inflight.push(progress.nextIndex - 1);
@@ -122,8 +120,18 @@ export function replicate(server: RaftServer, peer: string, progress: Progress, 
   if (heartbeat && !sent) sendAppend(server, peer, progress, []);
 }
 
-function batch(server: RaftServer, start: number): Entry[] {
-  return server.log.batch(start, server.settings.maxAppendBytes, MAX_ENTRIES);
+/**
+ * The last index that `peer` may get. A learner gets committed entries only.
+ *
+ * So nobody needs the vote of a learner whose log is newer than a majority's, to whom a promotion is unknown.
+ */
+function lastToSend(server: RaftServer, peer: string): number {
+  return server.config.voters.includes(peer) ? server.log.lastIndex : server.commitIndex;
+}
+
+function batch(server: RaftServer, start: number, last: number): Entry[] {
+  const most = Math.max(0, Math.min(MAX_ENTRIES, last - start + 1));
+  return server.log.batch(start, server.settings.maxAppendBytes, most);
 }
 
 function sendAppend(server: RaftServer, peer: string, progress: Progress, entries: readonly Entry[]): void {
