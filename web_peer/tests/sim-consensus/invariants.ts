@@ -190,7 +190,7 @@ export class Invariants {
         `${id} commits ${commit} of term ${member.termAt(commit)} by counting in term ${led.term}`,
       );
     }
-    if (!member.leading.some((config) => this.backed(config, commit, led.term))) {
+    if (!this.counted(member, commit)) {
       const have = [...(this.stored.get(place(commit, led.term)) ?? [])].join(' ');
       throw new Wrong(`${id} commits ${commit} of term ${led.term}, which only ${have} have stored`);
     }
@@ -310,7 +310,7 @@ export class Invariants {
     let { last } = member.log;
     while (member.termAt(last) === term) last -= 1;
     member.led = { term, last };
-    member.leading = [config];
+    member.leading = [{ index: 0, config }];
     member.heard = new Map(config.voters.map((voter) => [voter, clock]));
   }
 
@@ -344,7 +344,7 @@ export class Invariants {
       }
     }
     member.configs.push({ index: entry.index, config });
-    if (member.role === 'leader') member.leading.push(config);
+    if (member.role === 'leader') member.leading.push({ index: entry.index, config });
   }
 
   /** Whether the leader `member` may take `index` for committed. */
@@ -353,7 +353,19 @@ export class Invariants {
     const { term } = member.led;
     for (let later = index; later <= member.log.last; later++) {
       if (member.termAt(later) !== term) continue;
-      if (member.leading.some((config) => this.backed(config, later, term))) return true;
+      if (this.counted(member, later)) return true;
+    }
+    return false;
+  }
+
+  /**
+   * Whether the leader `member` has a majority for `index`: by the newest configuration, or by the one before while the
+   * newest comes after `index`, as that may have been committed before it was there.
+   */
+  private counted(member: Member, index: number): boolean {
+    for (const { index: at, config } of member.leading.toReversed()) {
+      if (this.backed(config, index, member.led.term)) return true;
+      if (at <= index) break;
     }
     return false;
   }

@@ -55,7 +55,7 @@ export class Member {
   role: RoleName = 'follower';
   term = 0;
   led = { term: 0, last: 0 }; // the last term that it led since boot, and where its log ended then
-  leading: Config[] = []; // the configurations of that term
+  leading: Placed[] = []; // the configurations of that term
   issued = { term: 0, vote: '' }; // the newest that it wanted to be stored
   toldToCampaign = false;
   heard = new Map<string, number>(); // as a leader: when it heard from whom
