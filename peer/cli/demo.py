@@ -16,7 +16,7 @@ from peer.cli.status_plan import holders
 from peer.cli.tabs import numbered
 from peer.errors import CannotServe, NoPlan
 from peer.launch.browsers import TabOptions, check_app, open_tab
-from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, needed_bytes, pledge
+from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, pledge, unit_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say, write
 from peer.member.joining import Founding, found
@@ -58,16 +58,16 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
         ctrl = stack.enter_context(interrupts())
         with ctrl.cancelling():
             times = await asyncio.to_thread(measure_here, store, manifest, "cpu", args.threads)
-            needed = needed_bytes(manifest, context)
+            sizes = unit_bytes(manifest, context)
             peers = max(args.peers, 1 + len(args.browsers))
-            share = pledge(needed, times.overhead_bytes + MEETING_BYTES, peers)
+            # A tab needs more memory for the same units: even shares make sure that each has a part to show.
+            cuts = even_cuts(sizes, peers) if args.browsers else None
+            share = pledge(sizes, times.overhead_bytes + MEETING_BYTES, peers, cuts)
             say(
-                f"{manifest.name} needs {bytes_text(needed)} for weights and the memory of {SESSIONS} conversations; "
-                f"{peers} peers share it"
+                f"{manifest.name} needs {bytes_text(sum(sizes))} for weights and the memory of {SESSIONS} "
+                f"conversations; {peers} peers share it"
             )
             options = PeerOptions("founder", share, args.threads, "cpu", args.transport, ("127.0.0.1",))
-            # A tab needs more memory for the same units: even shares make sure that each has a part to show.
-            cuts = even_cuts(len(manifest.units), peers) if args.browsers else None
             promise = Founding(
                 model_id,
                 MeshOptions(context, SESSIONS, "latency", cuts, protection(args)),

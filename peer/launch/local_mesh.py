@@ -7,8 +7,10 @@ import asyncio
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import accumulate, pairwise
 
 from peer.launch.terminal import Interrupts
 from planner.model.manifest import Manifest
@@ -18,20 +20,35 @@ SESSIONS = 4
 STOP_WITHIN_S = 10.0
 
 
-def even_cuts(units: int, peers: int) -> tuple[int, ...]:
-    """Borders that give each of `peers` about the same number of units."""
-    return tuple(units * place // peers for place in range(1, peers))
+def unit_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> list[int]:
+    """What each unit needs on its peer, beside the peer's own overhead."""
+    return [unit.weight_bytes + unit.kv_bytes(context) * sessions for unit in manifest.planner_units()]
 
 
 def needed_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> int:
     """What all peers together need beside their own overhead."""
-    units = manifest.planner_units()
-    return sum(unit.weight_bytes + unit.kv_bytes(context) * sessions for unit in units)
+    return sum(unit_bytes(manifest, context, sessions))
 
 
-def pledge(needed: int, overhead: int, peers: int) -> int:
-    """What each of `peers` lends so that all of them are needed: midway between the needs of N and of N - 1 peers."""
-    return overhead + (needed // peers + needed // max(1, peers - 1)) // 2
+def even_cuts(sizes: Sequence[int], peers: int) -> tuple[int, ...]:
+    """Borders that give each of `peers` units, at least one, of about the same bytes."""
+    cuts: list[int] = []
+    sums = list(accumulate(sizes))
+    for place in range(1, peers):
+        fair = bisect_left(sums, sums[-1] * place / peers) + 1
+        least, most = (cuts[-1] if cuts else 0) + 1, len(sizes) - peers + place
+        cuts.append(min(max(fair, least), most))
+    return tuple(cuts)
+
+
+def pledge(sizes: Sequence[int], overhead: int, peers: int, cuts: Sequence[int] | None = None) -> int:
+    """What each of `peers` lends so that all of them are needed: midway between the needs of N and of N - 1 peers, but
+    enough for the largest unit, or for the largest stage where `cuts` say which there are.
+    """
+    needed = sum(sizes)
+    borders = range(1, len(sizes)) if cuts is None else cuts
+    largest = max(sum(sizes[first:stop]) for first, stop in pairwise((0, *borders, len(sizes))))
+    return overhead + max((needed // peers + needed // max(1, peers - 1)) // 2, largest)
 
 
 @asynccontextmanager

@@ -118,7 +118,7 @@ def test_a_cache_that_grows_needs_no_room_for_both_sizes(made_up: Callable[..., 
     arrays.grow(Shape(1, 16384), [])  # 32 MiB each
     rng = np.random.default_rng(0)
     rows = {name: rng.random(shape, np.float32) for name, shape in arrays.shapes(16384).items()}
-    arrays.put(0, rows)
+    arrays.put(0, 16384, rows)
     forget_peak()
     arrays.grow(Shape(1, 32768), [16384])
     peak = peak_bytes()

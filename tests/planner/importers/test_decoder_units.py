@@ -68,7 +68,7 @@ def test_what_a_shard_holds(model: Model) -> None:
     assert [pair.number for pair in whole.kv] == [*range(30)]
     assert (tail.kv, tail.embed, len(tail.heads)) == ((), None, 1)
     assert (embed.body, embed.heads, embed.weight_bytes) == (None, (), 0)
-    assert whole.kv_bytes_per_token == 30 * 2 * 3 * 64 * 4
+    assert {(pair.heads, pair.head_size) for pair in whole.kv} == {(3, 64)}
     assert whole.weight_bytes == sum(unit.resident_bytes for unit in manifest.units)
 
 

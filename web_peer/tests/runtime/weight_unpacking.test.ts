@@ -44,10 +44,11 @@ describe.each(vectors.cases)('$name', (vector) => {
   test.each(vector.linears)('rows of $unit $name are those of its matrix', ({ unit, name }) => {
     const columns = columnsOf(unit, name);
     const all = unpacked(source(unit), name, columns);
+    const count = all.length / columns; // a router of experts has few
     for (const [first, stop] of [
-      [0, 3],
-      [3, 8],
-      [all.length / columns - 1, all.length / columns],
+      [0, Math.min(3, count)],
+      [Math.min(3, count - 1), Math.min(8, count)],
+      [count - 1, count],
     ] as const) {
       const rows = unpacked(source(unit), name, columns, { first, stop });
       expect([...rows]).toEqual([...all.subarray(first * columns, stop * columns)]);
