@@ -19,7 +19,7 @@ from peer.session.effects import Broken, Emit, Ended, FindRoute, OriginEffect, R
 from peer.session.origin import PATIENCE_S, OriginSession, Phase
 from peer.session.pinned_ends import not_usable, state_in
 from peer.session.prefix_cache import KnownFronts, split
-from peer.session.routes import Route, choose, placed, unserved
+from peer.session.routes import Route, choose, placed, standby_expected, unserved
 from peer.state.display_names import name_of, names
 from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import AWAY
@@ -363,8 +363,10 @@ class SessionHost:
         return min(patience, PATIENCE_CEILING_S)
 
     def _plan_expected(self) -> bool:
-        """Whether another plan may come that covers what was lost."""
-        return self.view.replica is not None and not self.view.state.refused
+        """Whether another plan may come that covers what was lost, or a standby that still loads it."""
+        state = self.view.state
+        loads = state.plan is not None and standby_expected(state, state.plan)
+        return self.view.replica is not None and (not state.refused or loads)
 
     def _follow(self, asking: Asking, now: float) -> bool:
         """Has an answer move to the plan that serves now, unless it goes over the same units of the same peers; whether

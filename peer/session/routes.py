@@ -66,6 +66,17 @@ def unserved(state: MeshState, plan: PlanRecord, gone: frozenset[str] = frozense
     return tuple(stage for stage in plan.stages if gone.issuperset(holders(state, stage)))
 
 
+def standby_expected(state: MeshState, plan: PlanRecord) -> bool:
+    """Whether each stage of `plan` that nobody can serve has a standby here, which then still loads it."""
+    return all(
+        any(
+            (member := state.members.get(peer)) is not None and member.status not in AWAY
+            for peer in stage.standbys
+        )
+        for stage in unserved(state, plan)
+    )
+
+
 def placed(plan: PlanRecord | None, peers: Sequence[str]) -> tuple[tuple[int, int, str], ...]:
     """Which units of `plan` are computed where on a route over `peers`; empty when the plan is not known."""
     stages = plan.stages if plan is not None else ()

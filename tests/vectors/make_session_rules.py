@@ -14,7 +14,7 @@ from tracing import beside, shown, shown_frame, written
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import span_of
 from peer.session.pinned_ends import tells_ids
-from peer.session.routes import choose, holders, placed, unserved
+from peer.session.routes import choose, holders, placed, standby_expected, unserved
 from peer.session.sampling import Sampling
 from peer.session.seat import FOR_GOOD, LATE_BYTES, MAX_LATE, Late, Over, Seat
 from peer.state.generated.commands import (
@@ -94,6 +94,7 @@ def routes() -> list[dict[str, Any]]:
                     }
                     for gone in GROUPS
                 ],
+                "standby_expected": standby_expected(state, PLAN),
                 "choices": choices,
             }
         )

@@ -14,7 +14,7 @@ import { HandedBack } from '../session/returned_states';
 import { isAway, serving } from '../state/mesh_state';
 import type { PlanRecord } from '../state/generated/commands';
 import type { Ends } from '../session/pinned_ends';
-import { choose, placed, type Route } from '../session/routes';
+import { choose, placed, type Route, standbyExpected } from '../session/routes';
 import type { OriginSession, Without } from '../session/origin';
 import { nowS } from '../transport/ticker';
 import { SUSPECT } from '../wire/generated/requests';
@@ -367,7 +367,8 @@ export class SessionHost {
     if (!isRunning(core)) return;
     const route = this.route(core.without);
     if (route === null) {
-      core.hope(this.view.hopeful());
+      const { plan } = this.view.state;
+      core.hope(this.view.hopeful(plan !== null && standbyExpected(this.view.state, plan)));
       return;
     }
     for (const peer of route.peers) this.breakers.chosen(peer, nowMs());

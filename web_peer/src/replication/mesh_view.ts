@@ -80,9 +80,9 @@ export class MeshView {
     return nameOf(peer, names(this.state.members.values()));
   }
 
-  /** Whether a plan may come that holds what was lost. */
-  hopeful(): boolean {
-    return this.copy !== null && this.state.refused === '';
+  /** Whether what was lost may soon be held: by a plan that comes, or by a standby that `loads` it. */
+  hopeful(loads: boolean): boolean {
+    return this.copy !== null && (this.state.refused === '' || loads);
   }
 
   // --- listening

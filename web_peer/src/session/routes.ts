@@ -88,6 +88,16 @@ export function unserved(
   return plan.stages.filter((stage) => holders(state, stage).every((peer) => gone.has(peer)));
 }
 
+/** Whether each stage of `plan` that nobody can serve has a standby here, which then still loads it. */
+export function standbyExpected(state: MeshState, plan: PlanRecord): boolean {
+  return unserved(state, plan).every(({ standbys }) =>
+    standbys.some((peer) => {
+      const member = state.members.get(peer);
+      return member !== undefined && !isAway(member);
+    }),
+  );
+}
+
 /** The members that can serve `stage` now: its primary, if it is here, and the standbys that are ready. */
 export function holders(state: MeshState, stage: PlanStage): string[] {
   return [...new Set([stage.primary, ...stage.standbys])].filter((peer) => {

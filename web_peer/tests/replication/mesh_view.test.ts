@@ -50,7 +50,12 @@ class Known {
 
 it('knows nothing before it takes part', async () => {
   const { view, requests } = new Known();
-  expect([view.state, view.replica, view.leader, view.hopeful()]).toEqual([EMPTY_STATE, null, null, false]);
+  expect([view.state, view.replica, view.leader, view.hopeful(false)]).toEqual([
+    EMPTY_STATE,
+    null,
+    null,
+    false,
+  ]);
   const nobody = { leader: '', term: 0, epoch: 0, voters: [] };
   expect(await requests.answer('peer', 'leader', {})).toEqual(nobody);
 });

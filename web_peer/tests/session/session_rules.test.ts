@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { ActivationLog } from '../../src/session/activation_log';
 import { spanOf } from '../../src/session/evidence';
 import { tellsIds } from '../../src/session/pinned_ends';
-import { ANY, choose, holders, placed, unserved } from '../../src/session/routes';
+import { ANY, choose, holders, placed, standbyExpected, unserved } from '../../src/session/routes';
 import { samplingOf } from '../../src/session/sampling';
 import { FOR_GOOD, Late, Over, Seat } from '../../src/session/seat';
 import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
@@ -21,6 +21,7 @@ interface Vectors {
     commands: string[];
     holders: string[][];
     unserved: { gone: string[]; stages: number[] }[];
+    standby_expected: boolean;
     choices: {
       gone: string[];
       avoid: string[];
@@ -83,6 +84,10 @@ describe.each(VECTORS.routes)('routes: $name', (row) => {
 
   it.each(row.unserved)('which stages nobody can serve without $gone', ({ gone, stages }) => {
     expect(unserved(state, plan, new Set(gone)).map(({ first }) => first)).toEqual(stages);
+  });
+
+  it('whether a standby still loads what nobody serves', () => {
+    expect(standbyExpected(state, plan)).toBe(row.standby_expected);
   });
 
   it('which peers a session uses', () => {
