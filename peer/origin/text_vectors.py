@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from peer.dataflow.value_codec import Array
 from peer.errors import CannotServe, RunFailed
 from peer.model.text_inputs import TextReader
 from peer.origin.run_client import RunClient
@@ -19,12 +20,12 @@ BATCH_TOKENS: Final = 1024
 BATCH_TEXTS: Final = 32
 
 
-def batches(lengths: Sequence[int]) -> list[list[int]]:
+def batches(lengths: Sequence[int], most_texts: int = BATCH_TEXTS) -> list[list[int]]:
     """Places of texts that are computed together, each place once: of like length, because all are filled up to one."""
     found: list[list[int]] = []
     for place in sorted(range(len(lengths)), key=lambda place: (lengths[place], place)):
         batch = found[-1] if found else []
-        if not batch or len(batch) == BATCH_TEXTS or (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
+        if not batch or len(batch) == most_texts or (len(batch) + 1) * lengths[place] > BATCH_TOKENS:
             found.append(batch := [])
         batch.append(place)
     return found
@@ -56,16 +57,24 @@ async def text_vectors(
     text, width = run.manifest.text, dimensions_of(run.manifest)
     if text is None or text.vectors is None:
         raise CannotServe(f"{run.manifest.name} makes no embeddings of texts")
-    groups = batches([len(row) for row in rows])[::-1]  # the longest first, so that all peers end alike
+    axis = run.manifest.value(text.tokens).shape[0]
+    fixed = axis if isinstance(axis, int) else 0  # texts that the model takes at once, no more and no fewer
+    lengths = [len(row) for row in rows]
+    groups = batches(lengths, fixed or BATCH_TEXTS)[::-1]  # the longest first, so that all peers end alike
     vectors = np.empty((len(rows), width), np.float32)
-    items = (reader.filled([rows[place] for place in group]) for group in groups)
+
+    def item(group: Sequence[int]) -> dict[str, Array]:
+        more = [group[-1]] * (fixed - len(group))  # computed for nothing
+        return reader.filled([rows[place] for place in (*group, *more)])
+
+    items = (item(group) for group in groups)
     async with aclosing(run.map(items)) as outputs:
         at = 0
         async for found in outputs:
             group, made = groups[at], found[text.vectors]
-            if made.shape != (len(group), width) or not np.isfinite(made).all():
+            if made.shape != (fixed or len(group), width) or not np.isfinite(made).all():
                 raise RunFailed(f"{run.manifest.name} made no vector of {width} finite numbers of each text")
-            vectors[group] = made
+            vectors[group] = made[: len(group)]
             done(len(group))
             at += 1
     return vectors
