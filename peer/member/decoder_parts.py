@@ -15,8 +15,8 @@ from typing import Final
 from peer.coordination.repair_order import load_order
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.member.model_parts import ModelParts
-from peer.member.peer_options import PeerOptions, bytes_text
-from peer.member.progress import Phase, Report
+from peer.member.peer_options import PeerOptions
+from peer.member.progress import Phase, Report, fetching
 from peer.model.fetcher import Fetcher, Progress
 from peer.replication.decoder_view import DecoderView
 from peer.replication.mesh_view import MeshView
@@ -144,14 +144,7 @@ class DecoderParts:
 
     def progress(self, run: Run_) -> Progress:
         """What is told how far the fetching of `run` is."""
-        units = f"units {run[0]}-{run[1] - 1} of {self.name}"
-
-        def told(done: int, total: int) -> None:
-            self._report(Phase(f"fetch {units}", done, total))
-            if done >= total:
-                self._report(Phase(f"load {units}, {bytes_text(total)} of weights", 0, 0))
-
-        return told
+        return fetching(self._report, f"units {run[0]}-{run[1] - 1} of {self.name}")
 
     def reported(self) -> None:
         """The leader knows what is held here."""

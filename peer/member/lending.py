@@ -12,9 +12,9 @@ from typing import Any, Final
 from peer.coordination.repair_order import load_order
 from peer.errors import PeerError
 from peer.member.failure_domain_watch import Around, with_surroundings
-from peer.member.peer_options import PeerOptions, bytes_text
+from peer.member.peer_options import PeerOptions
 from peer.member.peer_parts import PeerParts
-from peer.member.progress import Phase, Report
+from peer.member.progress import Phase, Report, fetching
 from peer.member.rate_meter import Meter
 from peer.model.fetcher import Fetcher, Progress
 from peer.runtime.self_benchmark import MEETING_BYTES, UnitTimes
@@ -157,14 +157,7 @@ class Lending:
 
     def progress(self, run: Run_) -> Progress:
         """What is told how far the fetching of `run` is."""
-        units = f"units {run[0]}-{run[1] - 1}"
-
-        def told(done: int, total: int) -> None:
-            self._report(Phase(f"fetch {units}", done, total))
-            if done >= total:
-                self._report(Phase(f"load {units}, {bytes_text(total)} of weights", 0, 0))
-
-        return told
+        return fetching(self._report, f"units {run[0]}-{run[1] - 1}")
 
     def reported(self) -> None:
         """Says that this peer is ready, where a plan gives it a stage: the leader knows what it holds."""

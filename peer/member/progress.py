@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from peer.member.peer_options import bytes_text
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
@@ -16,6 +18,17 @@ class Phase:
 
 
 Report = Callable[[Phase], None]
+
+
+def fetching(report: Report, units: str) -> Callable[[int, int], None]:
+    """Tells `report` how far the fetching of `units` is, in bytes, and then that they are loaded."""
+
+    def told(done: int, total: int) -> None:
+        report(Phase(f"fetch {units}", done, total))
+        if done >= total:
+            report(Phase(f"load {units}, {bytes_text(total)} of weights", 0, 0))
+
+    return told
 
 
 def silent(_: Phase) -> None:
