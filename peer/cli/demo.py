@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -90,7 +91,7 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
             if processes:
                 others = " and ".join(waited) if len(waited) < 3 else "the others"
                 say(f"the founder waits for {others}, each in a process of its own")
-            await _serving(mesh, processes)
+            await _serving(mesh, processes, waited)
             out.print(holders(mesh))
             out.print(QUESTION, style="bold")
         stopped = await _first_answer(mesh, ctrl)
@@ -108,7 +109,9 @@ async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     return 0
 
 
-async def _serving(mesh: MeshMember, processes: list[asyncio.subprocess.Process]) -> None:
+async def _serving(
+    mesh: MeshMember, processes: Sequence[asyncio.subprocess.Process], names: Sequence[str]
+) -> None:
     """Waits for the plan. Raises NoPlan, or CannotServe as soon as a joined peer gives up or this one does."""
     waits = [asyncio.ensure_future(process.wait()) for process in processes]
     ended = asyncio.ensure_future(mesh.ended.wait())
@@ -121,7 +124,11 @@ async def _serving(mesh: MeshMember, processes: list[asyncio.subprocess.Process]
         if ready.done():
             ready.result()
         else:
-            raise NoPlan("one of the joined peers ended before the model was served; its reason stands above")
+            gone = " and ".join(name for name, wait in zip(names, waits, strict=True) if wait.done())
+            raise NoPlan(
+                f"{gone} ended before the model was served: a peer says why above, a browser without a screen "
+                "needs --headless"
+            )
     finally:
         for task in tasks:
             task.cancel()
