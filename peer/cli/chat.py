@@ -31,9 +31,10 @@ from peer.errors import (
 )
 from peer.launch.served_models import asked_model
 from peer.launch.terminal import Interrupts, either, interrupts, say, unechoed, write
+from peer.member.byte_sizes import bytes_text
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import INTERRUPTED, PeerOptions, bytes_text
+from peer.member.peer_options import INTERRUPTED, PeerOptions
 from peer.member.progress import Report, silent
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings

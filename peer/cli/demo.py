@@ -20,9 +20,10 @@ from peer.launch.browsers import TabOptions, check_app, open_tab
 from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, pledge, unit_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say, write
+from peer.member.byte_sizes import bytes_text
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import INTERRUPTED, MeshOptions, PeerOptions, bytes_text
+from peer.member.peer_options import INTERRUPTED, MeshOptions, PeerOptions
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Settings

@@ -10,7 +10,7 @@ from typing import Final
 
 from peer.launch.stored_models import Kind, StoredModel, stored_model
 from peer.launch.terminal import out, say
-from peer.member.peer_options import bytes_text
+from peer.member.byte_sizes import bytes_text
 from planner.importers.families.table import rows as families
 from planner.model.import_index import ImportIndex
 from planner.model.store import Store

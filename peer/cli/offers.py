@@ -14,8 +14,8 @@ from peer.errors import BadCommand, CannotServe, PeerError
 from peer.launch.offered_models import Offered, Room, offer_of_store
 from peer.launch.served_models import decoder_line, decoder_shown, offer_line, offer_shown
 from peer.launch.terminal import interrupts, out
+from peer.member.byte_sizes import bytes_text
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import bytes_text
 from peer.model.fetcher import Fetcher
 from peer.state.decoder_sight import seen_as
 from peer.state.display_names import names

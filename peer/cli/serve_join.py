@@ -27,11 +27,12 @@ from peer.launch.renaming import ask_to_rename, naming, renamable
 from peer.launch.served_models import offer_line, offer_shown
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
+from peer.member.byte_sizes import bytes_text
 from peer.member.epoch_recovery import FOUNDERS, kept_peers, recover
 from peer.member.history import keep_history
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions, bytes_text
+from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions
 from peer.state.display_names import name_fault, name_of, named, names
 from peer.state.generated.commands import PlanRecord, Protection
 from peer.state.mesh_state import MeshState

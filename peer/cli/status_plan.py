@@ -34,8 +34,8 @@ from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
 from peer.launch.served_models import decoder_line, decoders_shown, offer_line, offers_shown
 from peer.launch.terminal import either, interrupts, out, say
+from peer.member.byte_sizes import bytes_text
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import bytes_text
 from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState

@@ -14,7 +14,7 @@ from typing import Final
 from peer.errors import BadCommand, TextError
 from peer.launch.stored_models import Kind, StoredModel, check_blobs, stored_model
 from peer.launch.terminal import counting, out, say
-from peer.member.peer_options import bytes_text
+from peer.member.byte_sizes import bytes_text
 from peer.model.chat_template import Message, not_in_tabs
 from peer.model.tokenizer import Text
 from planner.errors import CorruptModel, CorruptStore, NotInStore, OldFormat, UnknownArchitecture

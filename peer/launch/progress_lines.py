@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from peer.member.peer_options import bytes_text
+from peer.member.byte_sizes import bytes_text
 
 LINE_EVERY_S: Final = 5.0  # a log stays readable, and a person sees that it goes on
 

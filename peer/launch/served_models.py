@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from peer.errors import BadCommand
-from peer.member.peer_options import bytes_text
+from peer.member.byte_sizes import bytes_text
 from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, plain
 from peer.state.mesh_state import MeshState

@@ -198,12 +198,3 @@ def uses(text: str) -> int:
     if not text.isdigit() or int(text) > MAX_USES:
         raise argparse.ArgumentTypeError(f"expected a whole number from 0 (any) to {MAX_USES}, got {text!r}")
     return int(text)
-
-
-def bytes_text(count: float) -> str:
-    """A size for people: "98.2 MiB"."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from peer.member.peer_options import bytes_text
+from peer.member.byte_sizes import bytes_text
 
 
 @dataclass(frozen=True, slots=True)
