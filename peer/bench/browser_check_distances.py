@@ -25,7 +25,7 @@ from peer.launch.model_import import find_or_import
 from peer.launch.terminal import interrupts, say
 from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions
+from peer.member.peer_options import Lent, MeshOptions
 from peer.origin.answer_stream import Conversation, Finished, Settings
 from peer.session.evidence import Floats, distance
 from peer.session.sampling import Sampling
@@ -41,7 +41,6 @@ TOKENS: Final = 80  # of an answer
 CONTEXT: Final = 256
 STAGES: Final = 3
 TAB_BYTES: Final = 1_500_000_000
-PROCESS_BYTES: Final = 512 << 20
 THREADS: Final = (1, 2)  # of this process, in turns
 
 
@@ -57,10 +56,10 @@ async def _measure(
     manifest: Manifest, model_id: str, store: Store, browsers: list[str], checks: int
 ) -> dict[str, Any]:
     cuts = tuple(map(int, balanced_cuts(len(manifest.units), STAGES).split(",")))
-    memory = max(TAB_BYTES, PROCESS_BYTES + needed_bytes(manifest, CONTEXT))
+    memory = Lent(needed_bytes(manifest, CONTEXT), beside_program=True)
     mesh = MeshOptions(CONTEXT, SESSIONS, "latency", cuts)
     peers = max(STAGES, len(browsers) + 1)
-    shape = Shape(model_id, mesh, peers, memory, 1, "auto", tuple(browsers))
+    shape = Shape(model_id, mesh, peers, memory, 1, "auto", tuple(browsers), TAB_BYTES)
     with interrupts() as ctrl:
         async with rig(shape, store, relayed=False, seed=1, last_words=ctrl.last_words) as made:
             await made.need_a_tab()

@@ -26,7 +26,7 @@ from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.member.peer_options import Lent, MeshOptions, PeerOptions
 from peer.state.generated.commands import ConversationStarted, MessageAdded
 from peer.state.mesh_state import encode_state
 from peer.state.protection import STANDARD
@@ -42,7 +42,6 @@ from signaling.server import ServerOptions
 
 VOTERS: Final = 5
 CONTEXT: Final = 512
-OVERHEAD_BYTES: Final = 512 << 20
 CALM_S: Final = 15.0  # after everybody is there, before anything is measured
 TEXT: Final = (
     "What was said in message %d of this conversation, in about as many words as people take for it: "
@@ -66,7 +65,8 @@ async def _bench(store: Store, model_id: str, seconds: float, messages: int) -> 
 
 
 def _shape(store: Store, model_id: str) -> Shape:
-    memory = OVERHEAD_BYTES + needed_bytes(decode_manifest(store.manifest_bytes(model_id)), CONTEXT)
+    needed = needed_bytes(decode_manifest(store.manifest_bytes(model_id)), CONTEXT)
+    memory = Lent(needed, beside_program=True)
     return Shape(model_id, MeshOptions(CONTEXT, 4, "latency", None, STANDARD), VOTERS, memory, 1, "auto")
 
 
@@ -125,12 +125,15 @@ async def _history(shape: Shape, store: Store, messages: int) -> dict[str, Any]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-bench-")))
         key = identity_from_seed(os.urandom(SEED_BYTES))
         own = stack.enter_context(kept_identity(folder / "founder", key.id))
-        options = PeerOptions("founder", shape.memory_bytes, 1, "cpu", shape.transport, ("127.0.0.1",))
+        options = PeerOptions(
+            *("founder", shape.memory.bytes, 1, "cpu", shape.transport, ("127.0.0.1",)),
+            beside_program=shape.memory.beside_program,
+        )
         promise = Founding(shape.model_id, shape.mesh, ServerOptions())
         mesh = await stack.enter_async_context(found(promise, options, store, key, kept=own))
         assert mesh.link is not None
         link = mesh.link.url()
-        how = How(link, store.root, folder, shape.memory_bytes, 1, shape.transport, "")
+        how = How(link, store.root, folder, shape.memory, 1, shape.transport, "")
         children = [JoinedProcess(f"peer {number}", how) for number in range(2, VOTERS + 1)]
         stack.push_async_callback(_end, children)
         await asyncio.gather(*(child.start() for child in children))

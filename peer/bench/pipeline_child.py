@@ -22,7 +22,7 @@ import numpy as np
 from peer.launch.local_mesh import joined
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.member.peer_options import Lent, MeshOptions, PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
@@ -105,7 +105,9 @@ async def run_mesh(store: Store, model_id: str, cuts: tuple[int, ...], transport
         assert mesh.link is not None
         for number in range(len(cuts)):
             args = argparse.Namespace(threads=1, transport=transport, store=store.root)
-            await stack.enter_async_context(joined(args, mesh.link.url(), f"peer {number}", PLEDGE_BYTES))
+            await stack.enter_async_context(
+                joined(args, mesh.link.url(), f"peer {number}", Lent(PLEDGE_BYTES))
+            )
         await mesh.until_serving(SERVE_WITHIN_S)
         _tell({"ready": True})
         while line := await asyncio.to_thread(sys.stdin.readline):

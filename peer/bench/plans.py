@@ -38,7 +38,7 @@ from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.member.peer_options import Lent, MeshOptions, PeerOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Delta, Settings
 from peer.session.sampling import GREEDY
@@ -164,7 +164,7 @@ async def _mesh(stack: AsyncExitStack, store: Store, model_id: str) -> MeshMembe
     key = identity_from_seed(os.urandom(SEED_BYTES))
     mesh = await stack.enter_async_context(found(promise, options, store, key))
     assert mesh.link is not None
-    how = How(mesh.link.url(), store.root, folder, PLEDGE_BYTES, 1, "auto", way.path)
+    how = How(mesh.link.url(), store.root, folder, Lent(PLEDGE_BYTES), 1, "auto", way.path)
     for number, threads in enumerate(THREADS, start=1):
         child = JoinedProcess(f"peer {number}", replace(how, threads=threads))
         stack.push_async_callback(child.end)

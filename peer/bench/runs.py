@@ -32,7 +32,7 @@ from peer.launch.terminal import say
 from peer.member.embedding_models import embeddings
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.member.peer_options import Lent, MeshOptions, PeerOptions
 from peer.origin.run_client import RunClient
 from peer.state.generated.commands import ModelOffered, ModelPlaced, Objective, RunStage
 from peer.state.mesh_state import MeshState
@@ -236,7 +236,7 @@ async def _founded(
         member = await stack.enter_async_context(found(promise, options, store, key))
         assert member.link is not None
         for number in range(mesh.peers):
-            peer = joined(args, member.link.url(), f"{mesh.name}-{number}", PLEDGE_BYTES)
+            peer = joined(args, member.link.url(), f"{mesh.name}-{number}", Lent(PLEDGE_BYTES))
             await stack.enter_async_context(peer)
         await member.view.until(
             lambda state: sum(each.profile is not None for each in state.members.values()) > mesh.peers,

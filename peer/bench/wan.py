@@ -19,7 +19,7 @@ from peer.launch.local_mesh import QUESTION
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions
+from peer.member.peer_options import Lent, MeshOptions
 from peer.model.chat_template import Message
 from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Finished, Settings
@@ -61,7 +61,7 @@ async def _measure(
     manifest = decode_manifest(store.manifest_bytes(model_id))
     cuts = tuple(int(cut) for cut in balanced_cuts(len(manifest.units), STAGES).split(","))
     promise = MeshOptions(CONTEXT, CONVERSATIONS, "latency", cuts, chosen("basic", None, None, None, ()))
-    shape = Shape(model_id, promise, STAGES, PLEDGE_BYTES, 1, "auto")
+    shape = Shape(model_id, promise, STAGES, Lent(PLEDGE_BYTES), 1, "auto")
     prompt = text_of(store, manifest).encode_chat([Message("user", QUESTION)])
     long = (prompt * (FIRST_TOKENS // len(prompt) + 1))[:FIRST_TOKENS]
     away = Conditions(delay_s=args.delay_ms / 1000, loss=args.loss)

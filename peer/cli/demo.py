@@ -17,7 +17,7 @@ from peer.cli.status_plan import holders
 from peer.cli.tabs import numbered
 from peer.errors import CannotServe, NoPlan
 from peer.launch.browsers import TabOptions, check_app, open_tab
-from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, pledge, unit_bytes
+from peer.launch.local_mesh import QUESTION, SESSIONS, even_cuts, joined, room, unit_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say, write
 from peer.member.byte_sizes import bytes_text
@@ -25,9 +25,7 @@ from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, MeshOptions, PeerOptions
 from peer.model.chat_template import Message
-from peer.model.tokenizer import text_of
 from peer.origin.answer_stream import Settings
-from peer.runtime.self_benchmark import MEETING_BYTES, measure_here
 from peer.session.sampling import GREEDY, AskedSampling, sampling_for
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
@@ -54,22 +52,23 @@ def demo(args: argparse.Namespace) -> int:
 async def _demo(args: argparse.Namespace, store: Store, model_id: str) -> int:
     manifest = decode_manifest(store.manifest_bytes(model_id))
     context = min(CONTEXT, manifest.context)
-    say("measuring this machine")
-    text_of(store, manifest)  # this process asks, too: what the tokenizer takes is part of its overhead
     async with AsyncExitStack() as stack:
         ctrl = stack.enter_context(interrupts())
         with ctrl.cancelling():
-            times = await asyncio.to_thread(measure_here, store, manifest, "cpu", args.threads)
             sizes = unit_bytes(manifest, context)
             peers = max(args.peers, 1 + len(args.browsers))
             # A tab needs more memory for the same units: even shares make sure that each has a part to show.
             cuts = even_cuts(sizes, peers) if args.browsers else None
-            share = pledge(sizes, times.overhead_bytes + MEETING_BYTES, peers, cuts)
+            share = room(sizes, peers, cuts)
             say(
                 f"{manifest.name} needs {bytes_text(sum(sizes))} for weights and the memory of {SESSIONS} "
                 f"conversations; {peers} peers share it"
             )
-            options = PeerOptions("founder", share, args.threads, "cpu", args.transport, ("127.0.0.1",))
+            options = PeerOptions(
+                *("founder", share.bytes, args.threads, "cpu", args.transport, ("127.0.0.1",)),
+                beside_program=share.beside_program,
+            )
+            say("measuring this machine")
             promise = Founding(
                 model_id,
                 MeshOptions(context, SESSIONS, "latency", cuts, protection(args)),

@@ -38,9 +38,11 @@ from peer.member.peer_options import (
     INTERRUPTED,
     PROVIDER_NAMES,
     TRANSPORTS,
+    Lent,
     address,
     browsers,
     cuts,
+    lent,
     port,
     positive,
     redundancy,
@@ -574,9 +576,9 @@ def _peer(made: argparse.ArgumentParser) -> None:
     surroundings_arguments(made)
     made.add_argument(
         "--memory",
-        type=size,
-        default=default_pledge(),
-        help="to lend, such as 2GiB; 0: nothing [half of what is free]",
+        type=lent,
+        default=Lent(default_pledge()),
+        help="to lend, such as 2GiB, or +300MiB beside the program's own; 0: nothing [half of what is free]",
     )
     made.add_argument("--threads", type=positive, default=1, help="for the model [%(default)s]")
     made.add_argument(

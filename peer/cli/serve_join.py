@@ -61,7 +61,7 @@ def peer_options(args: argparse.Namespace, name: str) -> PeerOptions:
     """The peer's part of the arguments."""
     return PeerOptions(
         name,
-        args.memory,
+        args.memory.bytes,
         args.threads,
         args.provider,
         args.transport,
@@ -69,6 +69,7 @@ def peer_options(args: argparse.Namespace, name: str) -> PeerOptions:
         relay_only=args.relay_only,
         owner=args.owner or "",
         machine=args.machine,
+        beside_program=args.memory.beside_program,
     )
 
 
@@ -317,7 +318,7 @@ async def run_join(args: argparse.Namespace) -> int:
             loaded = await stack.enter_async_context(embedder_beside(args))
             mesh = await stack.enter_async_context(joining)
         called = names(mesh.view.state.members).get(mesh.me, naming_it.name)
-        tell(f"joined as {called}, lends up to {bytes_text(args.memory)}; Ctrl-C leaves politely")
+        tell(f"joined as {called}, lends up to {bytes_text(args.memory.bytes)}; Ctrl-C leaves politely")
         follow(mesh, tell)
         await stack.enter_async_context(renamable(args.state, mesh.log.mesh, naming_it, mesh.rename))
         await stack.enter_async_context(beside(args, mesh, loaded, tell))

@@ -13,7 +13,10 @@ from contextlib import asynccontextmanager, suppress
 from itertools import accumulate, pairwise
 
 from peer.launch.terminal import Interrupts
+from peer.member.peer_options import Lent
+from planner.cost import evaluator
 from planner.model.manifest import Manifest
+from planner.types import PlanRequest
 
 QUESTION = "What is the capital of France? Tell me about it in a paragraph."
 SESSIONS = 4
@@ -21,8 +24,10 @@ STOP_WITHIN_S = 10.0
 
 
 def unit_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> list[int]:
-    """What each unit needs on its peer, beside the peer's own overhead."""
-    return [unit.weight_bytes + unit.kv_bytes(context) * sessions for unit in manifest.planner_units()]
+    """What each unit needs on its peer, beside the peer's own overhead, as plans count it."""
+    units = manifest.planner_units()
+    request = PlanRequest(units, (), (), context, sessions)
+    return [sum(evaluator.unit_bytes(request, unit)) for unit in units]
 
 
 def needed_bytes(manifest: Manifest, context: int, sessions: int = SESSIONS) -> int:
@@ -41,22 +46,28 @@ def even_cuts(sizes: Sequence[int], peers: int) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def pledge(sizes: Sequence[int], overhead: int, peers: int, cuts: Sequence[int] | None = None) -> int:
-    """What each of `peers` lends so that all of them are needed: midway between the needs of N and of N - 1 peers, but
-    enough for the largest unit, or for the largest stage where `cuts` say which there are.
+def largest_stage(sizes: Sequence[int], cuts: Sequence[int]) -> int:
+    """The most bytes that a stage between two neighbouring cuts needs."""
+    return max(sum(sizes[first:stop]) for first, stop in pairwise((0, *cuts, len(sizes))))
+
+
+def room(sizes: Sequence[int], peers: int, cuts: Sequence[int] | None = None) -> Lent:
+    """What each of `peers` lends beside what its program occupies, which only itself can measure, so that all of them
+    are needed: midway between the needs of N and of N - 1 peers, but enough for the largest stage, where `cuts` say
+    which there are, or of those that the same bytes for each peer give.
     """
     needed = sum(sizes)
-    borders = range(1, len(sizes)) if cuts is None else cuts
-    largest = max(sum(sizes[first:stop]) for first, stop in pairwise((0, *borders, len(sizes))))
-    return overhead + max((needed // peers + needed // max(1, peers - 1)) // 2, largest)
+    borders = even_cuts(sizes, min(peers, len(sizes))) if cuts is None else cuts
+    largest = largest_stage(sizes, borders)
+    return Lent(max((needed // peers + needed // max(1, peers - 1)) // 2, largest), beside_program=True)
 
 
 @asynccontextmanager
 async def joined(
-    args: argparse.Namespace, link: str, name: str, memory: int, ctrl: Interrupts | None = None
+    args: argparse.Namespace, link: str, name: str, memory: Lent, ctrl: Interrupts | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """A peer in a process of its own, with a key that nobody keeps, which leaves politely at the end."""
-    command = [sys.executable, "-m", "peer.cli.main", "join", "-", "--name", name, "--memory", str(memory)]
+    command = [sys.executable, "-m", "peer.cli.main", "join", "-", "--name", name, "--memory", memory.words]
     command += ["--threads", str(args.threads), "--transport", args.transport, "--bind", "127.0.0.1"]
     state = tempfile.TemporaryDirectory(prefix="shoal-peer-")
     command += ["--store", str(args.store), "--state", state.name, "--quiet", "--until-stdin-closes"]

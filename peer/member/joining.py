@@ -281,6 +281,7 @@ async def found(
                 if lends:
                     report(Phase("measure this machine", 0, 0))
                     times = await _times(store, manifest, founding.mesh.context, options)
+                    options = options.measured(times.lasting_bytes)
                     mesh.lend(options, fetcher, Journal())
                 if founding.shown is not None:
                     mesh.show(founding.shown.link(address))
@@ -369,6 +370,7 @@ async def join(
             if compute:
                 report(Phase("measure this machine", 0, 0))
                 times = await _times(store, manifest, model.context if model is not None else 0, options)
+                options = options.measured(times.lasting_bytes)
                 journal = Journal()
                 if model is not None:
                     journal = await Journal.open(

@@ -17,7 +17,7 @@ from peer.member.peer_parts import PeerParts
 from peer.member.progress import Phase, Report, fetching
 from peer.member.rate_meter import Meter
 from peer.model.fetcher import Fetcher, Progress
-from peer.runtime.self_benchmark import MEETING_BYTES, UnitTimes
+from peer.runtime.self_benchmark import UnitTimes
 from peer.session.prefix_cache import LENT_SHARE, MOST_BYTES
 from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
@@ -202,7 +202,7 @@ def profile_of(options: PeerOptions, times: UnitTimes) -> Profile:
 
     return Profile(
         memory_bytes=options.memory_bytes,
-        overhead_bytes=times.overhead_bytes + MEETING_BYTES,
+        overhead_bytes=times.lasting_bytes,
         decode_ns=nanoseconds(times.decode_s),
         prefill_ns=nanoseconds(times.prefill_s),
         batch_ns=nanoseconds(times.batch_s),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from peer.state.fairness import OPEN
@@ -45,6 +45,19 @@ class Disturbance:
 
 
 @dataclass(frozen=True, slots=True)
+class Lent:
+    """Memory that a peer lends. `beside_program`: beside what the program itself is measured to occupy, else in all."""
+
+    bytes: int
+    beside_program: bool = False
+
+    @property
+    def words(self) -> str:
+        """As `lent` reads it."""
+        return f"+{self.bytes}" if self.beside_program else str(self.bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class PeerOptions:
     """What one peer brings: its name, room and way to the network."""
 
@@ -60,6 +73,15 @@ class PeerOptions:
     owner: str = ""  # who may take it away; "": nobody is named
     machine: str | None = None  # what it runs on, where several machines are one; None: as the system says
     older: bool = False  # speaks the older version of the protocol alone, as a peer that was not updated yet
+    beside_program: bool = (
+        False  # `memory_bytes` do not count what the program itself occupies, until it is measured
+    )
+
+    def measured(self, overhead_bytes: int) -> PeerOptions:
+        """The same, with all that is lent in `memory_bytes`, now that the program is known to occupy so much."""
+        if not self.beside_program:
+            return self
+        return replace(self, memory_bytes=self.memory_bytes + overhead_bytes, beside_program=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +118,12 @@ def size(text: str) -> int:
             f"expected at least {LEAST_SIZE} bytes, or 0, got {text!r}: a size has a unit, such as 512MiB or 2GiB"
         )
     return found
+
+
+def lent(text: str) -> Lent:
+    """What "2GiB" lends in all, or "+300MiB" beside what the program itself occupies. Raises ArgumentTypeError."""
+    beside = text.strip().startswith("+")
+    return Lent(size(text.strip()[1:] if beside else text), beside)
 
 
 def span(text: str) -> int:

@@ -62,6 +62,11 @@ class UnitTimes:
     overhead_bytes: int
     arithmetic: str = ""  # the class of what this peer computes (planner.model.arithmetic_class); "": unknown
 
+    @property
+    def lasting_bytes(self) -> int:
+        """What the process occupies without weights once it is in a mesh: what plans count."""
+        return self.overhead_bytes + MEETING_BYTES
+
 
 @dataclass(frozen=True, slots=True)
 class _Times:

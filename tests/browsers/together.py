@@ -27,7 +27,7 @@ from peer.launch.defaults import cache_folder
 from peer.launch.model_import import find_or_import
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import PeerOptions
+from peer.member.peer_options import Lent, PeerOptions
 from peer.state.conversations import Conversation
 from peer.state.generated.commands import Message, MessageAdded
 from peer.validation.world.child_processes import FoundingProcess, How, JoinedProcess
@@ -282,14 +282,14 @@ async def town(app: Path, store: Store, model: str, home: Path) -> AsyncIterator
     """Four processes that compute over three stages, the founder among them, and one member that watches."""
     async with AsyncExitStack() as stack:
         meeting = await stack.enter_async_context(serve(ServerOptions(web_app=app), store))
-        how = How("", store.root, home, MEMORY, 1, "auto", "")
+        how = How("", store.root, home, Lent(MEMORY), 1, "auto", "")
         more = ["--cuts", CUTS, "--context", str(CONTEXT), "--sessions", "8"]
         more += ["--protection", "high", "--shadow", "log"]
         founder = FoundingProcess("founder", how, meeting.url, model, more)
         stack.push_async_callback(founder.end)
         await founder.start()
         link = await founder.link()
-        how = How(link, store.root, home, MEMORY, 1, "auto", "")
+        how = How(link, store.root, home, Lent(MEMORY), 1, "auto", "")
         peers: dict[str, JoinedProcess] = {founder.name: founder}
         for number in range(2, COMPUTE + 1):
             peers[f"peer {number}"] = JoinedProcess(f"peer {number}", how)

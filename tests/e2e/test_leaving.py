@@ -17,7 +17,7 @@ from peer.errors import AnswerFailed, NoPlan
 from peer.launch.local_mesh import joined
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions
+from peer.member.peer_options import Lent, MeshOptions
 from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.state.generated.commands import Protection
@@ -48,7 +48,7 @@ class World:
         name = f"peer {next(self._numbers)}"
         args = argparse.Namespace(threads=1, transport="aiortc", store=self._models.store.root)
         assert self.founder.link is not None
-        entering = joined(args, self.founder.link.url(), name, PLEDGE)
+        entering = joined(args, self.founder.link.url(), name, Lent(PLEDGE))
         self.processes[name] = await self._stack.enter_async_context(entering)
         return name
 

@@ -32,7 +32,7 @@ from peer.launch.model_import import find_or_import
 from peer.launch.terminal import say
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import PeerOptions
+from peer.member.peer_options import Lent, PeerOptions
 from peer.state.mesh_state import MeshState
 from peer.validation.scenarios.figures import percentile
 from peer.validation.world.child_processes import How, JoinedProcess
@@ -44,7 +44,6 @@ from signaling.invites import parse_link
 CONTEXT: Final = 2048
 SESSIONS: Final = 4
 VOTERS: Final = 3
-OVERHEAD_BYTES: Final = 512 << 20
 VOTER_BYTES: Final = 64 << 20  # of those that hold nothing of the model
 READY_S: Final = 300.0  # ten members join in a process that stands behind all others
 CALM_S: Final = 1.5  # after everybody is there, and after each kind
@@ -173,7 +172,7 @@ def bench_abuse(args: argparse.Namespace) -> dict[str, Any]:
 
 async def _bench(store: Store, model_id: str, kinds: Sequence[str], each_s: float) -> dict[str, Any]:
     manifest = decode_manifest(store.manifest_bytes(model_id))
-    memory = OVERHEAD_BYTES + needed_bytes(manifest, CONTEXT, SESSIONS)
+    memory = Lent(needed_bytes(manifest, CONTEXT, SESSIONS), beside_program=True)
     seen, windows, answered = Seen(), list[Window](), dict[str, dict[str, int]]()
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shoal-bench-")))
@@ -187,7 +186,9 @@ async def _bench(store: Store, model_id: str, kinds: Sequence[str], each_s: floa
         link = await founder.told(r"(?m)^(http://\S+/#\S+)$")
         api = await founder.told(r"programs may ask at (http://\S+)/v1")
         for number in range(2, VOTERS + 1):
-            voter = JoinedProcess(f"peer {number}", How(link, store.root, folder, VOTER_BYTES, 1, "auto", ""))
+            voter = JoinedProcess(
+                f"peer {number}", How(link, store.root, folder, Lent(VOTER_BYTES), 1, "auto", "")
+            )
             stack.push_async_callback(voter.end)
             await voter.start()
         mesh = await stack.enter_async_context(

@@ -98,7 +98,7 @@ RULES: Final = (
     Idle(
         ("serve", "join"),
         ("--provider",),
-        lambda args: args.memory == 0,
+        lambda args: args.memory.bytes == 0,
         "is about computing, and --memory 0 lends nothing",
     ),
     Idle(

@@ -23,10 +23,10 @@ from peer.cli.validate.liars import LiarsFound, run_liars, tell_liars
 from peer.cli.validate.slowdowns import run_slowed, tell_slowed
 from peer.errors import CannotServe, Interrupted, PeerError
 from peer.launch.browsers import check_app
-from peer.launch.local_mesh import needed_bytes
+from peer.launch.local_mesh import SESSIONS, largest_stage, unit_bytes
 from peer.launch.model_import import find_or_import
 from peer.launch.terminal import Interrupts, interrupts, out, say
-from peer.member.peer_options import INTERRUPTED, MeshOptions
+from peer.member.peer_options import INTERRUPTED, Lent, MeshOptions
 from peer.state.protection import level_of
 from peer.validation.reports.results import Results, Start, open_results
 from peer.validation.runs.ledger_runner import SCENARIO as LEDGER
@@ -44,7 +44,7 @@ from planner.model.store import Store
 from planner.types import WeightFormat
 
 CONTEXT: Final = 1024
-OVERHEAD_BYTES: Final = 512 << 20  # of a process or a tab before any weight, generously
+OVERHEAD_BYTES: Final = 512 << 20  # of a tab before any weight, generously
 MIN_TAB_BYTES: Final = 1_500_000_000
 NOT_HELD: Final = 1
 
@@ -97,18 +97,19 @@ def shape_of(args: argparse.Namespace, store: Store, model_id: str) -> Shape:
     cuts = (
         tuple(map(int, balanced_cuts(len(manifest.units), args.stages).split(","))) if args.stages > 1 else ()
     )
-    each = needed_bytes(manifest, context) * 2 // args.stages
-    memory = args.memory or OVERHEAD_BYTES + 2 * each
-    if args.browsers:
-        memory = max(memory, MIN_TAB_BYTES)
+    sessions = max(args.sessions, SESSIONS)
+    sizes = unit_bytes(manifest, context, sessions)
+    needed = 2 * max(2 * sum(sizes) // args.stages, largest_stage(sizes, cuts))
+    memory = Lent(args.memory) if args.memory else Lent(needed, beside_program=True)
     return Shape(
         model_id,
-        MeshOptions(context, max(args.sessions, 4), "latency", cuts, protection(args)),
+        MeshOptions(context, sessions, "latency", cuts, protection(args)),
         args.peers,
         memory,
         1,
         args.transport,
         tuple(args.browsers),
+        max(args.memory or OVERHEAD_BYTES + needed, MIN_TAB_BYTES),
     )
 
 

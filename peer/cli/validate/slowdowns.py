@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import time
 from dataclasses import replace
 from typing import Any, Final
 
 from peer.errors import CannotServe, PeerError
-from peer.launch.local_mesh import needed_bytes
+from peer.launch.local_mesh import even_cuts, largest_stage, unit_bytes
 from peer.launch.terminal import Interrupts, out, say
-from peer.runtime.self_benchmark import MEETING_BYTES, measure_here
+from peer.member.peer_options import Lent
 from peer.validation.runs.loss_runner import Load
 from peer.validation.runs.slowdown_runner import SlowRunner
 from peer.validation.scenarios.slowdowns import MEANING, PEER_SLOWED, WITHIN_S, Slowed
@@ -38,13 +37,13 @@ async def run_slowed(
         raise CannotServe(f"{PEER_SLOWED} needs another peer that can take over, got --peers {shape.peers}")
     manifest = decode_manifest(store.manifest_bytes(shape.model_id))
     context = min(CONTEXT, manifest.context)
-    times = await asyncio.to_thread(measure_here, store, manifest, "cpu", shape.threads)
-    overhead = times.overhead_bytes + MEETING_BYTES
-    needed = needed_bytes(manifest, context, shape.mesh.sessions)
+    sizes = unit_bytes(manifest, context, shape.mesh.sessions)
+    fair = sum(sizes) * ROOM[0] // (ROOM[1] * args.stages)
+    room = max(fair, largest_stage(sizes, even_cuts(sizes, min(args.stages, len(sizes)))))
     shape = replace(
         shape,
         mesh=replace(shape.mesh, context=context, cuts=None),
-        memory_bytes=args.memory or overhead + needed * ROOM[0] // (ROOM[1] * args.stages),
+        memory=Lent(args.memory) if args.memory else Lent(room, beside_program=True),
         browsers=(),
     )
     for number in range(args.first, args.first + args.count):

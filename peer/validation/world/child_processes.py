@@ -20,6 +20,7 @@ import psutil
 
 from peer.errors import CannotServe
 from peer.launch.browsers import OpenTab, TabOptions, open_tab
+from peer.member.peer_options import Lent
 from peer.validation.world.injection import Injection, leave_order
 
 STOP_WITHIN_S: Final = 10.0
@@ -34,7 +35,7 @@ class How:
     link: str
     store: Path
     folder: Path
-    memory_bytes: int
+    memory: Lent
     threads: int
     transport: str
     relay: str
@@ -104,7 +105,7 @@ class JoinedProcess:
         self._orders.unlink(missing_ok=True)
         command: Sequence[str] = (
             *(sys.executable, "-m", *self.program(), *self.words(), "--name", self.name),
-            *("--memory", str(how.memory_bytes), "--threads", str(how.threads)),
+            *("--memory", how.memory.words, "--threads", str(how.threads)),
             *("--transport", how.transport, "--bind", "127.0.0.1"),
             *("--store", str(how.store), "--state", str(self.state), "--inject", str(self._inject)),
             "--until-stdin-closes",

@@ -20,7 +20,7 @@ from peer.errors import CannotServe
 from peer.launch.browsers import check_app
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
-from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.member.peer_options import Lent, MeshOptions, PeerOptions
 from peer.origin.answer_stream import Conversation
 from peer.state.generated.commands import PlanRecord, Profile
 from peer.state.mesh_state import MeshState
@@ -47,10 +47,11 @@ class Shape:
     model_id: str
     mesh: MeshOptions
     peers: int
-    memory_bytes: int
+    memory: Lent  # of a process
     threads: int
     transport: str
     browsers: tuple[str, ...] = ()
+    tab_bytes: int = 0  # that a tab lends in all
 
     def doubled(self, stages: int) -> bool:
         """Whether every stage must have a standby before the mesh counts as whole. Not where the planner cuts the
@@ -285,10 +286,10 @@ async def rig(
         )
         assert founder.link is not None
         link = founder.link.url()
-        how = How(link, store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
+        how = How(link, store.root, folder, shape.memory, shape.threads, shape.transport, way_path)
         children: dict[str, Child] = {}
         for number, browser in enumerate(shape.browsers, start=1):
-            children[f"tab {number}"] = Tab(f"tab {number}", browser, link, shape.memory_bytes, folder)
+            children[f"tab {number}"] = Tab(f"tab {number}", browser, link, shape.tab_bytes, folder)
         for number in range(1, shape.peers - len(shape.browsers) + 1):
             children[f"peer {number}"] = process(number, f"peer {number}", how)
         last_words.append(lambda: _kill(children.values()))

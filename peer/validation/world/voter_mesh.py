@@ -227,7 +227,7 @@ async def voters(
         way = await stack.enter_async_context(relay(folder, seed)) if relayed else None
         way_path = way.path if way is not None else ""
         meeting = await stack.enter_async_context(serve(ServerOptions(), store))
-        how = How("", store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
+        how = How("", store.root, folder, shape.memory, shape.threads, shape.transport, way_path)
         mesh = shape.mesh
         more = ["--context", str(mesh.context), "--sessions", str(mesh.sessions), *protection]
         if mesh.cuts:
@@ -241,7 +241,7 @@ async def voters(
         led = disturbance(Injection(folder / "none", way_path, ASKER))
         options = PeerOptions(ASKER, 0, 1, "cpu", shape.transport, ("127.0.0.1",), disturbance=led)
         asker = await stack.enter_async_context(join(link, options, store))
-        how = How(link, store.root, folder, shape.memory_bytes, shape.threads, shape.transport, way_path)
+        how = How(link, store.root, folder, shape.memory, shape.threads, shape.transport, way_path)
         for number in range(2, shape.peers + 1):
             children[f"peer {number}"] = JoinedProcess(f"peer {number}", how)
         await asyncio.gather(*(child.start() for child in children.values() if child is not founder))

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from tokenizers import Tokenizer, models
+
+from tests.planner.tiny_models import safetensors_bytes
 
 REFERENCE: Final = Path(__file__).parent / "reference"
 POSITIONS: Final = 64  # of which logits are compared
 PROMPT: Final = 16
 GREEDY: Final = 48  # tokens that follow a prompt
+_VOCABULARY: Final = ("embed_tokens.weight", "lm_head.weight")
 Floats = npt.NDArray[np.float32]
 
 _SIZES: Final = {
@@ -187,6 +191,15 @@ class Checkpoint:
         """Every tensor of the checkpoint."""
         return weights_of(self.shapes, self.seed)
 
+    def but(self, **changes: Any) -> Checkpoint:
+        """The same with other numbers in its config; of vocab_size, tensors change with it."""
+        rows = changes.get("vocab_size", self.config["vocab_size"])
+        shapes = {
+            name: (rows, *shape[1:]) if name.endswith(_VOCABULARY) else shape
+            for name, shape in self.shapes.items()
+        }
+        return replace(self, config={**self.config, **changes}, shapes=shapes)
+
 
 def load(case: str) -> Checkpoint:
     """What is committed of a case."""
@@ -194,6 +207,19 @@ def load(case: str) -> Checkpoint:
     logits = np.frombuffer(base64.b64decode(kept["logits"]), "<f4").reshape(POSITIONS, -1)
     shapes = {name: tuple(shape) for name, shape in kept["shapes"].items()}
     return Checkpoint(case, kept["config"], shapes, kept["seed"], logits, tuple(map(tuple, kept["greedy"])))
+
+
+def write_folder(checkpoint: Checkpoint, folder: Path, called: Callable[[str], str] = str) -> Path:
+    """The checkpoint as transformers saves it, with a tokenizer of one word for each token. `called`: other names of
+    tensors.
+    """
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(checkpoint.config))
+    weights = {called(name): weight for name, weight in checkpoint.weights().items()}
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(weights, "F32"))
+    vocabulary = {f"w{i}": i for i in range(checkpoint.config["vocab_size"])}
+    (folder / "tokenizer.json").write_text(Tokenizer(models.WordLevel(vocabulary, unk_token="w3")).to_str())
+    return folder
 
 
 def tokens_of(name: str, count: int) -> list[int]:

@@ -4,7 +4,6 @@ from a GGUF file, whole and cut at every border.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cache
@@ -13,7 +12,6 @@ from typing import Final
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models
 
 from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
@@ -28,8 +26,15 @@ from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
 from planner.types import WeightFormat
 from tests.planner.importers.families import gguf_files
-from tests.planner.importers.families.checkpoints import CASES, GREEDY, POSITIONS, PROMPT, Floats, load
-from tests.planner.tiny_models import safetensors_bytes
+from tests.planner.importers.families.checkpoints import (
+    CASES,
+    GREEDY,
+    POSITIONS,
+    PROMPT,
+    Floats,
+    load,
+    write_folder,
+)
 
 TOLERANCE = 2e-4  # of the largest logit
 CUT_TOKENS = 12  # of a prompt, where borders are tried
@@ -56,15 +61,8 @@ class Imported:
 
     def written(self) -> Path:
         """The checkpoint as a folder, as transformers saves it."""
-        folder = self.root / "folder"
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(self.checkpoint.config))
         called = OTHER_NAMES.get(self.checkpoint.name, str)
-        weights = {called(name): weight for name, weight in self.checkpoint.weights().items()}
-        (folder / "model.safetensors").write_bytes(safetensors_bytes(weights, "F32"))
-        words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(48)}, unk_token="w3"))
-        (folder / "tokenizer.json").write_text(words.to_str())
-        return folder
+        return write_folder(self.checkpoint, self.root / "folder", called)
 
 
 def replace_manifest(model: Imported, manifest: Manifest) -> Imported:
