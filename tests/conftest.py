@@ -36,6 +36,12 @@ def smollm2_gguf() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemma3_gguf() -> Path:
+    """The real Gemma 3 270M, kept in the same place."""
+    return fetch_short_name("gemma3-270m", _cache())
+
+
+@pytest.fixture(scope="session")
 def minilm_folder() -> Path:
     """The real all-MiniLM-L6-v2, kept in the same place."""
     return fetch_short_encoder("all-minilm-l6-v2", _cache())

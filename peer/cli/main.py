@@ -294,6 +294,13 @@ def parser() -> argparse.ArgumentParser:
     bring = command("import", "bring a model into the local store")
     _model(bring, nargs=None)
     graph_arguments(bring)
+    bring.add_argument(
+        "--expert-units",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="the experts of each block of a mixture in so many units, which plans can place on N peers [%(default)s]",
+    )
     listed = command("models", "list the models in the local store")
     listed.add_argument("--json", action="store_true", help="one JSON list instead of a table")
     listed.add_argument(

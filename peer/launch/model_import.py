@@ -54,6 +54,10 @@ def run_import(args: argparse.Namespace) -> int:
     store = Store(args.store)
     located = locate(args.model, store.root, say)
     source = located.open() if _is_graph(located) else None
+    if args.expert_units != 1 and isinstance(source, SourceGraph):
+        raise BadCommand(
+            f"--expert-units is for mixtures of experts that answer in words, and {args.model} is none"
+        )
     if isinstance(source, SourceGraph):
         wanted = _as_asked(source, args)
         files = {SAMPLE: wanted.sample} if wanted.sample is not None else {}
@@ -65,7 +69,7 @@ def run_import(args: argparse.Namespace) -> int:
         opened = located.open()
         assert not isinstance(opened, SourceGraph)
         weights: WeightFormat = ENCODER_WEIGHTS if isinstance(opened, SourceEncoder) else args.weights
-        found = _stored(store, _put(store, opened, weights, contents, args.model))
+        found = _stored(store, _put(store, opened, weights, contents, args.model, args.expert_units))
     parts = f"embedding model, {len(found.units)} parts"
     if found.kind is not Kind.EMBEDDINGS:
         parts = f"{len(found.units)} units"
@@ -270,10 +274,18 @@ def _contents(store: Store, located: Located, beside: Mapping[str, Path] = Mappi
 
 
 def _put(
-    store: Store, source: SourceModel | SourceEncoder, weights: WeightFormat, contents: Contents, asked: str
+    store: Store,
+    source: SourceModel | SourceEncoder,
+    weights: WeightFormat,
+    contents: Contents,
+    asked: str,
+    expert_units: int = 1,
 ) -> str:
     """Imports anew. Raises ModelError, also where a file changed meanwhile, or StoreError."""
-    if not isinstance(source, SourceEncoder):
+    if isinstance(source, SourceEncoder):
+        if expert_units != 1:
+            raise BadCommand(f"--expert-units is for mixtures of experts, and {source.name} makes embeddings")
+    else:
         _check_text(source)
         refused = not_in_tabs(source.tokenizer.chat_template) if source.tokenizer.chat_template else None
         if refused is not None:
@@ -287,14 +299,15 @@ def _put(
 
             model_id = put_encoder(source, store, progress)
         else:
-            model_id = build_model(source, weights, store, progress)
+            model_id = build_model(source, weights, store, progress, expert_units=expert_units)
     contents.check()
     if not isinstance(source, SourceEncoder):
         from peer.audit.envelope_recording import record  # an engine, which other commands need not wait for
 
         with counting("record how long its rows are") as progress:
             record(store, model_id, progress)
-    ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
+    how = weights if expert_units == 1 else f"{weights}, experts in {expert_units} units"
+    ImportIndex(store.root).keep(source.name, how, contents, model_id, _shown(contents, asked))
     return model_id
 
 

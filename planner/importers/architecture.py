@@ -93,6 +93,9 @@ class Architecture:
     experts: int = 0  # of each feed-forward, `ffn` wide; 0: it is one and no router chooses
     experts_chosen: int = 0  # for each token
     experts_normed: bool = False  # shares of those that are chosen add up to 1
+    expert_units: int = (
+        1  # of a block, each with some of its experts, so that these can lie on different peers
+    )
     shared_ffn: int = 0  # width of an expert that every token has, with a gate of its own; 0: none
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # of what is added to the rows
@@ -104,6 +107,19 @@ class Architecture:
     rope_amplitude: float = 1.0  # of dimensions that rotate, in q and in k
     rope_base_1: float | None = None  # of rotary table 1, which has no scaling; None: there is none
     pattern: tuple[BlockKind, ...] = (BlockKind(),)  # block i is of kind i modulo their number
+
+    @property
+    def row(self) -> int:
+        """Values of a row that crosses borders: where experts of a block are in several units, what a block's experts
+        take stands before the sum of what they made so far.
+        """
+        return 2 * self.hidden if self.expert_units > 1 else self.hidden
+
+    def experts_of(self, part: int) -> range:
+        """The experts of a block that lie in its unit `part`."""
+        first, more = divmod(self.experts, self.expert_units)
+        start = part * first + min(part, more)
+        return range(start, start + first + (part < more))
 
     def kind(self, block: int) -> BlockKind:
         """Of which kind a block is."""

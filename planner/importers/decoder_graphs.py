@@ -12,24 +12,28 @@ from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
 def embed_graph(a: Architecture) -> bytes:
     """Rows of tokens."""
     graph = UnitGraph()
-    rows = graph.embedding("embed", a.vocab, a.hidden)
-    return graph.finish(_scaled(graph, rows, a.embedding_scale))
+    rows = _scaled(graph, graph.embedding("embed", a.vocab, a.hidden), a.embedding_scale)
+    return graph.finish(_row(graph, a, rows, rows))
 
 
 def attn_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
     """Attention of a block. `positions`: rows of the table of positions are added first."""
     graph = UnitGraph()
-    rows = _with_positions(graph, a) if positions else INPUT
+    rows = _with_positions(graph, a) if positions else _halves(graph, a)[0]
     normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
-    return graph.finish(graph.one("Add", rows, _after(graph, a, _attention(graph, a, kind, normed), "after")))
+    made = graph.one("Add", rows, _after(graph, a, _attention(graph, a, kind, normed), "after"))
+    return graph.finish(_row(graph, a, made, made))
 
 
-def ffn_graph(a: Architecture) -> bytes:
-    """Feed-forward of a block."""
+def ffn_graph(a: Architecture, part: int = 0) -> bytes:
+    """Feed-forward of a block; of one with experts in several units, that of unit `part`."""
     graph = UnitGraph()
-    normed = _norm(graph, a, INPUT, "norm") if a.norm_before else INPUT
     if a.experts:
-        return graph.finish(_experts(graph, a, normed))
+        rows, sums = _halves(graph, a)
+        normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
+        made = _experts(graph, a, normed, sums, part)
+        return graph.finish(_row(graph, a, made if part == a.expert_units - 1 else rows, made))
+    normed = _norm(graph, a, INPUT, "norm") if a.norm_before else INPUT
     return graph.finish(graph.one("Add", INPUT, _after(graph, a, _feed_forward(graph, a, normed), "after")))
 
 
@@ -47,7 +51,7 @@ def block_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> by
 def head_graph(a: Architecture) -> bytes:
     """Logits of rows."""
     graph = UnitGraph()
-    normed = _norm(graph, a, INPUT, "norm")
+    normed = _norm(graph, a, _halves(graph, a)[0], "norm")
     logits = graph.linear(normed, "embed" if a.tied_embedding else "head", a.vocab, a.hidden)
     logits = _scaled(graph, logits, a.logit_scale)
     if a.logit_softcap is not None:
@@ -137,16 +141,33 @@ def _feed_forward(graph: UnitGraph, a: Architecture, normed: str) -> str:
     return graph.linear(inner, "down", a.hidden, a.ffn, bias="down.bias" if a.ffn_bias else "")
 
 
-def _experts(graph: UnitGraph, a: Architecture, normed: str) -> str:
-    """The unit's rows plus what the experts make that each token's router chooses."""
+def _halves(graph: UnitGraph, a: Architecture) -> tuple[str, str]:
+    """Of the rows that a unit takes: what experts take, and the sum that they add to; mostly both are the same."""
+    if a.expert_units == 1:
+        return INPUT, INPUT
+    rows, sums = graph.add("Split", INPUT, graph.sizes(a.hidden, a.hidden), outputs=2, axis=-1)
+    return rows, sums
+
+
+def _row(graph: UnitGraph, a: Architecture, rows: str, sums: str) -> str:
+    """What crosses a border, as `_halves` takes it apart."""
+    return sums if a.expert_units == 1 else graph.one("Concat", rows, sums, axis=-1)
+
+
+def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: int) -> str:
+    """`sums` plus what those experts of the unit make that each token's router chooses."""
     likely = graph.one("Softmax", graph.linear(normed, "router", a.experts, a.hidden), axis=-1)
     best, which = graph.add("TopK", likely, graph.sizes(a.experts_chosen), outputs=2, axis=-1)
     if a.experts_normed:
         best = graph.one("Div", best, graph.one("ReduceSum", best, graph.sizes(-1), keepdims=1))
     none = graph.one("ConstantOfShape", graph.one("Shape", likely))
     shares = graph.one("ScatterElements", none, which, best, axis=-1)
-    base = graph.one("Add", INPUT, _shared(graph, a, normed)) if a.shared_ffn else INPUT
-    return graph.experts(normed, shares, base, "experts", a.experts, a.ffn, a.hidden)
+    base = graph.one("Add", sums, _shared(graph, a, normed)) if a.shared_ffn and not part else sums
+    own = a.experts_of(part)
+    if len(own) < a.experts:
+        bounds = graph.sizes(own.start), graph.sizes(own.stop), graph.sizes(-1)
+        shares = graph.one("Slice", shares, *bounds)
+    return graph.experts(normed, shares, base, "experts", len(own), a.ffn, a.hidden)
 
 
 def _shared(graph: UnitGraph, a: Architecture, normed: str) -> str:

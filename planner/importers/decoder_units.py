@@ -7,6 +7,7 @@ What units compute is in planner.importers.decoder_graphs.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from planner.errors import UnknownArchitecture
@@ -25,27 +26,44 @@ ROPE_SCALINGS: Final = ("llama3", "linear")
 
 
 def build_model(
-    source: SourceModel, weights: WeightFormat, store: Store, progress: Progress | None = None
+    source: SourceModel,
+    weights: WeightFormat,
+    store: Store,
+    progress: Progress | None = None,
+    *,
+    expert_units: int = 1,
 ) -> str:
-    """Cuts `source` into units and puts them into `store`; returns the model id. Raises as build_decoder."""
-    return build_decoder(decoder_source(source, weights), store, progress)
+    """Cuts `source` into units and puts them into `store`; returns the model id. Raises as `decoder_source` and
+    build_decoder.
+    """
+    return build_decoder(decoder_source(source, weights, expert_units), store, progress)
 
 
-def decoder_source(source: SourceModel, weights: WeightFormat) -> DecoderSource:
-    """What is stored of `source`. Raises ModelError for numbers and tensors that do not fit."""
+def decoder_source(source: SourceModel, weights: WeightFormat, expert_units: int = 1) -> DecoderSource:
+    """What is stored of `source`. `expert_units`: how many units, each with a blob of its own, the experts of each
+    block are divided among; rows that cross borders have twice the values then. Raises ModelError for numbers and
+    tensors that do not fit.
+    """
     a = source.architecture
+    if expert_units != 1:
+        a = replace(a, expert_units=expert_units)
+    if not 1 <= a.expert_units <= max(1, a.experts):
+        raise UnknownArchitecture(
+            f"{source.name}: experts of a block in 1 to {max(1, a.experts)} units expected, since it has "
+            f"{a.experts or 'no'} experts, got {expert_units}"
+        )
     _check(a)
     return DecoderSource(
         name=source.name,
         weights=weights,
         vocab=a.vocab,
-        hidden=a.hidden,
+        hidden=a.row,
         context=a.context,
-        scratch=max(2 * a.ffn, 2 * a.shared_ffn, a.hidden) if a.gated else max(a.ffn, a.hidden),
+        scratch=max(2 * a.ffn, 2 * a.shared_ffn, a.row) if a.gated else max(a.ffn, a.row),
         rotary=rotary_tables_of(a),
         tokenizer=source.tokenizer,
         sampling=source.sampling,
-        blobs=_blobs(source, weights),
+        blobs=_blobs(source, a, weights),
         units=_units(a),
     )
 
@@ -67,9 +85,8 @@ def _check(architecture: Architecture) -> None:
 # --- weights -----------------------------------------------------------------------------------------------
 
 
-def _blobs(source: SourceModel, weights: WeightFormat) -> dict[str, BlobPlan]:
+def _blobs(source: SourceModel, a: Architecture, weights: WeightFormat) -> dict[str, BlobPlan]:
     """The plan of each blob, by the unit it is made for; a tied head lies in that of the embedding."""
-    a = source.architecture
     embed = StoredParts(source, weights)
     embed.table("embed", a.vocab, a.hidden)
     head = embed if a.tied_embedding else StoredParts(source, weights)
@@ -82,11 +99,13 @@ def _blobs(source: SourceModel, weights: WeightFormat) -> dict[str, BlobPlan]:
         if a.positions and not block:
             attn.matrix("positions", "embed.positions", a.positions, a.hidden)
         _attn_parts(attn, a, block)
-        ffn = attn if a.parallel else StoredParts(source, weights)
-        _ffn_parts(ffn, a, block)
+        if a.parallel:
+            _ffn_parts(attn, a, block)
         plans[f"attn.{block}"] = attn.plan()
-        if not a.parallel:
-            plans[f"ffn.{block}"] = ffn.plan()
+        for part in range(0 if a.parallel else a.expert_units):
+            ffn = StoredParts(source, weights)
+            _ffn_parts(ffn, a, block, part)
+            plans[_ffn_name(a, block, part)] = ffn.plan()
     return plans
 
 
@@ -116,13 +135,18 @@ def _attn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
         _norm(blob, a, "after", f"{prefix}.after")
 
 
-def _ffn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
+def _ffn_name(a: Architecture, block: int, part: int) -> str:
+    """What the unit of a block's feed-forward is called; `part`: of those that its experts are divided among."""
+    return f"ffn.{block}" if a.expert_units == 1 else f"ffn.{block}.{part}"
+
+
+def _ffn_parts(blob: StoredParts, a: Architecture, block: int, part: int = 0) -> None:
     prefix = f"ffn.{block}"
     own = "ffn_" if a.parallel else ""  # one blob has the tensors of both halves
     if a.norm_before and not a.one_norm:
         _norm(blob, a, f"{own}norm", f"{prefix}.norm")
     if a.experts:
-        _expert_parts(blob, a, prefix)
+        _expert_parts(blob, a, prefix, part)
         return
     inner = ("gate", "up") if a.gated else ("up",)
     name = "_".join(inner)
@@ -136,18 +160,18 @@ def _ffn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
         _norm(blob, a, f"{own}after", f"{prefix}.after")
 
 
-def _expert_parts(blob: StoredParts, a: Architecture, prefix: str) -> None:
+def _expert_parts(blob: StoredParts, a: Architecture, prefix: str, part: int) -> None:
     """Router and shared expert, then one expert after the other: each is one run of bytes."""
     blob.plain("router", [(f"{prefix}.router", a.experts)], a.hidden)
-    if a.shared_ffn:
+    if a.shared_ffn and not part:
         blob.plain("shared.share", [(f"{prefix}.shared_share", 1)], a.hidden)
-        shared = [(f"{prefix}.shared_{part}", a.shared_ffn) for part in ("gate", "up")]
+        shared = [(f"{prefix}.shared_{each}", a.shared_ffn) for each in ("gate", "up")]
         blob.linear("shared.gate_up", shared, a.hidden)
         blob.linear("shared.down", [(f"{prefix}.shared_down", a.hidden)], a.shared_ffn)
-    for expert in range(a.experts):
-        both = [(f"{prefix}.{part}_e{expert}", a.ffn) for part in ("gate", "up")]
-        blob.linear(f"experts.{expert}.gate_up", both, a.hidden)
-        blob.linear(f"experts.{expert}.down", [(f"{prefix}.down_e{expert}", a.hidden)], a.ffn)
+    for place, expert in enumerate(a.experts_of(part)):
+        both = [(f"{prefix}.{each}_e{expert}", a.ffn) for each in ("gate", "up")]
+        blob.linear(f"experts.{place}.gate_up", both, a.hidden)
+        blob.linear(f"experts.{place}.down", [(f"{prefix}.down_e{expert}", a.hidden)], a.ffn)
 
 
 # --- units -------------------------------------------------------------------------------------------------
@@ -155,13 +179,16 @@ def _expert_parts(blob: StoredParts, a: Architecture, prefix: str) -> None:
 
 def _units(a: Architecture) -> list[UnitSource]:
     units = [UnitSource("embed", embed_graph(a), "embed")]
-    ffn = b"" if a.parallel else ffn_graph(a)
-    idle = 3 * a.hidden * a.ffn * (a.experts - a.experts_chosen)
+    parts = range(0 if a.parallel else a.expert_units)
+    ffn = [ffn_graph(a, part) for part in parts]
+    unused = a.experts - a.experts_chosen
+    idle = [3 * a.hidden * a.ffn * len(a.experts_of(part)) * unused // max(1, a.experts) for part in parts]
     for block in range(a.blocks):
         kind = a.kind(block)
         kv = (KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window),)
         graph = (block_graph if a.parallel else attn_graph)(a, kind, bool(a.positions) and not block)
         units.append(UnitSource(f"attn.{block}", graph, f"attn.{block}", kv))
-        if not a.parallel:
-            units.append(UnitSource(f"ffn.{block}", ffn, f"ffn.{block}", idle_params=idle))
+        for part in parts:
+            name = _ffn_name(a, block, part)
+            units.append(UnitSource(name, ffn[part], name, idle_params=idle[part]))
     return [*units, UnitSource("head", head_graph(a), "embed" if a.tied_embedding else "head")]

@@ -305,10 +305,10 @@ def _text(part: _Part, encoded: bytes) -> str:
 def _sizes(part: _Part, node: NodeProto, facts: Mapping[str, Any]) -> tuple[int, int, int]:
     """Count, rows and columns of Experts. Raises CorruptStore."""
     count, rows, columns = facts["count"], facts["rows"], facts["columns"]
-    if not 2 <= count <= MAX_EXPERTS or not 1 <= rows <= MAX_SCRATCH // 2 or not 1 <= columns <= MAX_SCRATCH:
+    if not 1 <= count <= MAX_EXPERTS or not 1 <= rows <= MAX_SCRATCH // 2 or not 1 <= columns <= MAX_SCRATCH:
         raise wrong_graph(
             part.unit.name,
-            f"{node.op_type}: 2 to {MAX_EXPERTS} experts of bounded size expected, "
+            f"{node.op_type}: 1 to {MAX_EXPERTS} experts of bounded size expected, "
             f"got {count} of ({rows}, {columns})",
         )
     return count, rows, columns
@@ -790,13 +790,11 @@ class _Lowering:
 
     def _experts(self, node: NodeProto) -> None:
         """What each expert makes that any token chose, one after the other; a row takes nothing of others' experts."""
-        graph, hidden = self._graph, self._manifest.hidden
+        graph = self._graph
         facts = _facts(self._part, node, _EXPERTS)
         weight, count, rows, columns = _text(self._part, facts["weight"]), *_sizes(self._part, node, facts)
-        if len(node.input) != 3 or "" in node.input or len(node.output) != 1 or columns != hidden:
-            raise wrong_graph(
-                self._unit.name, f"Experts: x, shares and base, and columns {hidden} expected, got {columns}"
-            )
+        if len(node.input) != 3 or "" in node.input or len(node.output) != 1:
+            raise wrong_graph(self._unit.name, "Experts: x, shares and base, and one output expected")
         source, shares, made = map(self._name, node.input)
         names = [graph.new() for _ in range(count)]
         graph.add("Split", [shares], *names, axis=-1, num_outputs=count)
@@ -822,7 +820,7 @@ class _Lowering:
                 (other, other.add("Identity", [made], graph.new())),
             ]
             then_branch, else_branch = (
-                each.branch(_value(result, TensorProto.FLOAT, ("batch", "tokens", hidden)))
+                each.branch(_value(result, TensorProto.FLOAT, ("batch", "tokens", columns)))
                 for each, result in branches
             )
             made = graph.add("If", [taken], output, then_branch=then_branch, else_branch=else_branch)

@@ -67,6 +67,10 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
         "8bit",
         {"experts": 4, "experts_chosen": 2, "experts_normed": True, "shared_ffn": 40, "hidden": 48},
     ),
+    "8bit, experts in units": (
+        "8bit",
+        {"experts": 3, "experts_chosen": 2, "shared_ffn": 40, "expert_units": 2},
+    ),
     "4bit, experts": ("4bit", {"experts": 3, "experts_chosen": 1}),
     "8bit, side by side, two tables": (
         "8bit",

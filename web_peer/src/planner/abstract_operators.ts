@@ -124,7 +124,7 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
     case 'Experts': {
       has([3]);
       const matrices = matrixOf(said, MAX_COLUMNS / 2);
-      const count = said.integer('count', 2, MAX_EXPERTS);
+      const count = said.integer('count', 1, MAX_EXPERTS);
       said.finish();
       return { kind, inputs, output: output ?? '', ...matrices, count };
     }

@@ -345,8 +345,6 @@ class Lowering implements Making {
     const { draft } = this;
     const { inputs, output, weight, count, rows, columns } = operator;
     const [source = '', shares = '', base = ''] = inputs;
-    const { hidden } = this.manifest;
-    if (columns !== hidden) throw wrongGraph(unit, `Experts of ${hidden} columns expected, got ${columns}`);
     const names = (): [string, ...string[]] => [
       draft.fresh(),
       ...Array.from({ length: count - 1 }, () => draft.fresh()),
@@ -378,7 +376,7 @@ class Lowering implements Making {
       const part = then.add('Mul', [whole, share], draft.fresh());
       const total = then.add('Add', [made, part], draft.fresh());
       const its = then.add('Cast', [share], draft.fresh(), { to: ELEMENT_TYPES.bool });
-      const port = (name: string): Port => ({ name, dtype: 'float32', shape: ['batch', 'tokens', hidden] });
+      const port = (name: string): Port => ({ name, dtype: 'float32', shape: ['batch', 'tokens', columns] });
       const chosen = port(then.add('Where', [its, total, made], draft.fresh()));
       const kept = port(other.add('Identity', [made], draft.fresh()));
       made = draft.add('If', [taken[expert] ?? ''], result, {

@@ -17,12 +17,13 @@ from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import Form
 from peer.runtime.kv_slots import KvSlots
+from planner.errors import UnknownArchitecture
 from planner.importers.decoder_units import build_model
 from planner.importers.families.table import FAMILIES
 from planner.importers.gguf import open_gguf
 from planner.importers.safetensors import open_safetensors
 from planner.model.lowering import make_shard
-from planner.model.manifest import Manifest, decode_manifest
+from planner.model.manifest import Manifest, ManifestUnit, decode_manifest
 from planner.model.store import Store
 from planner.types import WeightFormat
 from tests.planner.importers.families import gguf_files
@@ -194,6 +195,64 @@ def test_cut_at_every_border_it_gives_the_same_bits(imported: Callable[[str], Im
     whole = computed()
     assert all(computed(border) == whole for border in range(1, units))
     assert computed(*range(1, units)) == whole
+
+
+@pytest.mark.parametrize(
+    ("case", "units"),
+    [("mixtral", 8), ("mixtral", 3), ("qwen2-moe", 4)],
+    ids=["each alone", "uneven", "shared"],
+)
+def test_experts_in_several_units_give_the_same_bits(
+    imported: Callable[[str], Imported], case: str, units: int
+) -> None:
+    model = imported(case)
+    source = open_safetensors(model.root / "folder", "model")
+    apart = replace_manifest(model, model.read(build_model(source, "f32", model.store, expert_units=units)))
+    tokens = np.array(model.checkpoint.tokens)
+
+    def computed(of: Imported, *borders: int) -> Floats:
+        hidden: Floats | None = None
+        last = len(of.manifest.units)
+        for first, stop in zip((0, *borders), (*borders, last), strict=True):
+            run = Run(of, first, stop)
+            hidden = run.prompt(run.execution.embed(tokens) if hidden is None else hidden)
+            hidden = run.execution.head(hidden) if stop == last else hidden
+            run.execution.close()
+        assert hidden is not None
+        return hidden
+
+    names = [unit.name for unit in apart.manifest.units]
+    assert names[1 : 3 + units] == ["attn.0", *(f"ffn.0.{part}" for part in range(units)), "attn.1"]
+    own = {unit.name: own_experts(unit) for unit in apart.manifest.units if unit.kind == "ffn"}
+    assert sorted(len(own[f"ffn.0.{part}"]) for part in range(units))[-1] == -(-experts_of(model) // units)
+    assert len({unit.blob.sha256 for unit in apart.manifest.units}) == len(names)
+    whole = computed(apart)
+    assert computed(model).tobytes() == whole.tobytes()
+    assert computed(apart, *range(1, len(names))).tobytes() == whole.tobytes()
+
+
+def own_experts(unit: ManifestUnit) -> set[str]:
+    """The experts whose matrices a unit has."""
+    return {one.name.split(".")[1] for one in unit.tensors if one.name.startswith("experts.")}
+
+
+def experts_of(model: Imported) -> int:
+    return (
+        sum(len(own_experts(unit)) for unit in model.manifest.units)
+        // model.checkpoint.config["num_hidden_layers"]
+    )
+
+
+@pytest.mark.parametrize("units", [0, 9, 1 << 40])
+def test_experts_lie_in_as_many_units_as_there_are_at_most(
+    imported: Callable[[str], Imported], units: int
+) -> None:
+    model = imported("mixtral")
+    with pytest.raises(UnknownArchitecture, match="in 1 to 8 units expected, since it has 8 experts"):
+        build_model(open_safetensors(model.root / "folder", "m"), "f32", model.store, expert_units=units)
+    dense = imported("llama")
+    with pytest.raises(UnknownArchitecture, match="in 1 to 1 units expected, since it has no experts"):
+        build_model(open_safetensors(dense.root / "folder", "m"), "f32", dense.store, expert_units=2)
 
 
 @pytest.mark.parametrize(
