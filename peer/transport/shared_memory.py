@@ -1,4 +1,5 @@
-"""Values on their way between two processes of one machine: files in the memory that they share. Edge.
+"""Values on their way between two processes of one machine: files in the memory that they share, or where a system has
+no folder of it (macOS) in the user's folder of temporary files. Edge.
 
 Who takes values makes a folder for each peer that asks for one: its name is drawn, only processes of the same user
 reach it, and it says for whom it is. Who finds it there is on the same machine, and leaves files of 16 random bytes in
@@ -13,6 +14,7 @@ import os
 import re
 import shutil
 import stat
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +22,10 @@ from typing import Final
 
 from peer.errors import BadCommand, CannotServe
 
-ROOT: Final = Path("/dev/shm")
+_SHARED: Final = Path("/dev/shm")
+ROOT: Final = (
+    _SHARED if _SHARED.is_dir() else Path(tempfile.gettempdir())
+)  # there its pages stay in memory for a while
 LEAST_BYTES: Final = 64 << 10  # of a value that is worth a request and its answer
 NEW_S: Final = 60.0  # a folder as young as this may not be locked yet
 ENDS: Final = "ends"  # in a folder: who leaves values there, and who takes them
