@@ -45,10 +45,10 @@ from signaling.server import ServerOptions
 
 DETECTOR: Final = "ppocr-v4-det"
 TOWERS: Final = "towers"
-WIDTH: Final = 1024  # of the towers' matrices
+WIDTH: Final = 512  # of the towers' matrices, 1 MiB each: larger ones would compete for the machine's memory
 MATRICES: Final = 4  # of each tower
 DEPTH: Final = 192  # products of each tower, each matrix again and again: much work on little that travels
-ROWS: Final = 16
+ROWS: Final = 64
 PICTURE: Final = (1, 3, 640, 640)
 STREAM: Final = 64  # pictures
 ENCODER: Final = "all-minilm-l6-v2"
