@@ -38,13 +38,13 @@ from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Tool, ToolCall, style_of, tool_of
-from peer.member.answering_model import AnsweringModel
 from peer.member.embedding_models import embeddings
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.origin.answering_model import AnsweringModel
 from peer.origin.arithmetic_changes import Crossing
 from peer.session.evidence import Floats
 from peer.session.sampling import MAX_SEED, AskedSampling, sampling_for

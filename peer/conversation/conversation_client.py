@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -20,10 +20,9 @@ from peer.conversation.live_hints import TYPING_S, Hints, piece_of
 from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
 from peer.errors import ContextOverflow, PeerError
 from peer.limits import SESSION_BYTES
-from peer.model.local_model import LocalModel
 from peer.model.prompts import Prompt
 from peer.origin.answer_stream import Begun, Conversation, Finished, Settings, day_of
-from peer.origin.session_host import SessionHost
+from peer.origin.answering_model import AnsweringModel
 from peer.replication.mesh_view import MeshView
 from peer.replication.proposal_queue import Proposals
 from peer.session.origin import Heard, room_for
@@ -49,7 +48,7 @@ from peer.state.generated.commands import Message as Said
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.requests import LIVE, TYPING, LiveRequest, TypingRequest
 from peer.wire.json_codec import Body
-from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.sampling_defaults import USUAL, SamplingDefaults
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on
 PLAN_WAIT_S: Final = 60.0  # a question that finds no plan says so, and can be asked again
@@ -76,12 +75,13 @@ class Self:
 class Manner:
     """How a conversation is held. `sampling`: eight integers as in OPEN, the most tokens of an answer (0: as many as
     fit), and whether the seed holds for every question (1) or is drawn for each (0); none:
-    as the model's settings say.
+    as the model's settings say. `model`: which one answers, by name ("": the mesh's own).
     """
 
     title: str
     system: str = ""
     sampling: tuple[int, ...] = ()
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,22 +92,31 @@ class _Adoption:
     standing: Heard | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A question as tokens, the tokens that its answer may have, and who answers."""
+
+    of: AnsweringModel
+    prompt: Prompt
+    room: int
+
+
 class Talking:
-    """One per membership. `changed()`: something is to be shown; `refused(why)`: the mesh did not take something."""
+    """One per membership. `answering(name)`: the model of that name ("": the mesh's own) once it can be asked, or a
+    PeerError; `changed()`: something is to be shown; `refused(why)`: the mesh did not take something.
+    """
 
     def __init__(
         self,
         links: PeerLinks,
         view: MeshView,
-        sessions: SessionHost,
-        model: LocalModel,
+        answering: Callable[[str], Awaitable[AnsweringModel]],
         changed: Callable[[], None] = lambda: None,
         refused: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._links = links
         self._view = view
-        self._host = sessions
-        self._model = model
+        self._answering = answering
         self.changed = changed
         self.refused = refused
         self.conversations: Conversations = {}  # as said here, committed or not
@@ -119,7 +128,8 @@ class Talking:
         )
         self.ends: dict[str, Finished] = {}  # of answers that this peer made, by message
         self._makings: dict[str, Making] = {}  # by message
-        self._sessions: dict[str, Conversation] = {}  # by conversation, the oldest first
+        # By conversation, the oldest first.
+        self._sessions: dict[str, tuple[AnsweringModel, Conversation]] = {}
         self._kept: dict[str, tuple[int, ...]] = {}  # tokens of answers that ended early here, by message
         self._preparing: set[str] = set()  # answers that go on here once their prompt is read
         self._acted: set[str] = set()  # what is acted upon only once
@@ -145,7 +155,7 @@ class Talking:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for session in self._sessions.values():
+        for _, session in self._sessions.values():
             session.close()
 
     @property
@@ -175,7 +185,7 @@ class Talking:
             ConversationStarted(
                 conversation,
                 manner.title,
-                "",
+                manner.model,
                 manner.system,
                 manner.sampling,
                 _now_ms(),
@@ -214,6 +224,7 @@ class Talking:
         conversation: str,
         *,
         title: str | None = None,
+        model: str | None = None,
         system: str | None = None,
         sampling: tuple[int, ...] | None = None,
     ) -> None:
@@ -223,7 +234,7 @@ class Talking:
             ConversationChanged(
                 conversation,
                 talk.title if title is None else title,
-                talk.model,
+                talk.model if model is None else model,
                 talk.system if system is None else system,
                 talk.sampling if sampling is None else sampling,
             )
@@ -252,7 +263,7 @@ class Talking:
         """An answer that was stopped, failed or was cut goes on."""
         found = self._message(conversation, answer)
         if found is not None and found.state in ("stopped", "failed"):
-            self._adopt(conversation, found, None)
+            self._start(self._adopt(conversation, found, None))
 
     def stop(self, conversation: str, answer: str) -> None:
         """Ends an answer, anybody's."""
@@ -344,7 +355,7 @@ class Talking:
                 self._preparing.add(answer.id)
                 self._start(self._resume(identifier, talk, answer, adoption))
             elif self._once(f"{answer.id} {answer.session}"):  # asked in another life of this peer
-                self._adopt(identifier, answer, None)
+                self._start(self._adopt(identifier, answer, None))
             return
         order = adopters(talk, answer, members)
         if self.me in order and self._once(f"{answer.id} of {answer.author}"):
@@ -358,7 +369,7 @@ class Talking:
             return
         if answer.author not in self._view.state.members:
             heard = self.listening.of(answer.id)
-            self._adopt(identifier, now, heard.standing if heard is not None and heard.sure else None)
+            await self._adopt(identifier, now, heard.standing if heard is not None and heard.sure else None)
 
     def _once(self, what: str) -> bool:
         if what in self._acted:
@@ -377,13 +388,13 @@ class Talking:
     # --- answers of this peer
 
     async def _ask(self, identifier: str, talk: Talk, question: Said, *, again: bool = False) -> None:
-        sampling = _seeded(talk.sampling, self._model.sampling_defaults)
         most = talk.sampling[WIRE] if len(talk.sampling) > WIRE else 0
+        asked: _Asked | None = None
         why = ""
         try:
-            prompt, room = await self._prompt(talk, question, most)
+            asked = await self._asked(talk, question, talk.model, most)
         except PeerError as error:
-            prompt, room, why = Prompt(()), 0, str(error)
+            why = str(error)
         now = self.conversations.get(identifier)
         turn = next_turn(now, self._view.state.members) if now is not None else None
         mine = turn is not None and (turn[0].id, turn[1]) == (question.id, self.me)
@@ -396,30 +407,46 @@ class Talking:
             self._acted.discard(question.id)  # the conversation changed while its prompt was read
             self._look()
             return
-        asking = self._session_for(identifier, now)
+        if asked is None:
+            session = os.urandom(SESSION_BYTES).hex()
+            sampling = _seeded(talk.sampling, USUAL)
+            answer = self._added(identifier, question.id, "answer", "", session=session, sampling=sampling)
+            self._proposals.say(replace(answer, model=talk.model))
+            self._proposals.say(MessageEnded(identifier, answer.id, "failed", 0, None, why[:MAX_REASON]))
+            return
+        sampling = _seeded(talk.sampling, asked.of.model.sampling_defaults)
+        asking = self._session_for(identifier, now, asked.of)
         answer = self._added(
-            identifier, question.id, "answer", "", session=asking.session.hex(), sampling=sampling, most=room
+            identifier,
+            question.id,
+            "answer",
+            "",
+            session=asking.session.hex(),
+            sampling=sampling,
+            most=asked.room,
         )
         self._proposals.say(replace(answer, model=talk.model))
-        if not prompt.tokens:
-            ended = MessageEnded(identifier, answer.id, "failed", 0, None, why[:MAX_REASON])
-            self._proposals.say(ended)
-            return
-        making = Making(identifier, asking, self._model.text, ())
-        pieces = asking.tokens(prompt.tokens, _settings(sampling, room, prompt.front))
+        making = Making(identifier, asking, asked.of.model.text, ())
+        pieces = asking.tokens(asked.prompt.tokens, _settings(sampling, asked.room, asked.prompt.front))
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=False))
 
-    def _adopt(self, conversation: str, answer: Said, standing: Heard | None) -> None:
+    async def _adopt(self, conversation: str, answer: Said, standing: Heard | None) -> None:
         """Makes an answer go on: in its session where the stages may still hold it, else in a new one."""
+        ends: Collection[int] = ()
+        session = os.urandom(SESSION_BYTES)  # which says why it cannot go on, where its model cannot be asked
+        try:
+            of = await self._answering(answer.model)
+            ends, session = of.model.text.end_tokens, of.new_session()
+        except PeerError as error:
+            log.info("the model of an answer cannot be asked here: %s", error)
         stream = self.listening.of(answer.id)
         ids = self._kept.get(answer.id) or (stream.ids if stream is not None and stream.sure else ())
-        ends = self._model.text.end_tokens
         while ids and ids[-1] in ends:  # whoever was last may have gone just before it said the end
             ids = ids[:-1]
-        session = answer.session if standing is not None else os.urandom(SESSION_BYTES).hex()
-        self._adoptions[session] = _Adoption(ids, standing)
-        self._proposals.say(AnswerAdopted(conversation, answer.id, answer.author, self.me, session))
+        following = answer.session if standing is not None else session.hex()
+        self._adoptions[following] = _Adoption(ids, standing)
+        self._proposals.say(AnswerAdopted(conversation, answer.id, answer.author, self.me, following))
 
     async def _resume(self, identifier: str, talk: Talk, answer: Said, adoption: _Adoption) -> None:
         question = talk.messages.get(answer.parent)
@@ -427,7 +454,8 @@ class Talking:
         try:
             if question is None:
                 raise ContextOverflow("its question is gone")
-            prompt, room = await self._prompt(talk, question, most)
+            asked = await self._asked(talk, question, answer.model, most)
+            asking = asked.of.conversation(bytes.fromhex(answer.session))
         except PeerError as error:
             self._end(identifier, answer, "failed", str(error))
             return
@@ -435,10 +463,11 @@ class Talking:
             self._preparing.discard(answer.id)
         now = self._message(identifier, answer.id)
         if now is None or now.state != "running" or (now.author, now.session) != (self.me, answer.session):
+            asking.close()
             return  # it ended, or another makes it, since its prompt was asked for
+        prompt, room = asked.prompt, asked.room
         ids = adoption.ids[: room - 1]
-        asking = Conversation(self._host, self._model.prompts, bytes.fromhex(answer.session))
-        making = Making(identifier, asking, self._model.text, ids)
+        making = Making(identifier, asking, asked.of.model.text, ids)
         standing = adoption.standing
         fits = standing is not None and sum(standing.spans) == len(prompt.tokens)
         begun = Begun(
@@ -449,14 +478,17 @@ class Talking:
         self._makings[answer.id] = making
         self._start(self._make(answer.id, making, pieces, adopted=True))
 
-    async def _prompt(self, talk: Talk, question: Said, most: int) -> tuple[Prompt, int]:
-        """A question as tokens, and how many the answer may have; `most` 0: as many as fit. Raises PeerError."""
-        model = self._view.state.model
-        context = model.context if model is not None else 0
+    async def _asked(self, talk: Talk, question: Said, model: str, most: int) -> _Asked:
+        """A question as that model is to be asked; `most` 0: its answer may have as many tokens as fit. Raises
+        PeerError.
+        """
+        of = await self._answering(model)
+        chosen = of.view.state.model
+        context = chosen.context if chosen is not None else 0
         messages, day = prompt_of(talk, question.id), day_of(question.when_ms)
-        prompt = await self._model.prompts.chat(messages, context, day)
+        prompt = await of.model.prompts.chat(messages, context, day)
         room = room_for(len(prompt.tokens), None, context)
-        return prompt, min(most, room) if most else room
+        return _Asked(of, prompt, min(most, room) if most else room)
 
     async def _make(self, message: str, making: Making, pieces: Any, *, adopted: bool) -> None:
         why = await making.run(pieces, lambda: self._grown(message, making))
@@ -498,28 +530,30 @@ class Talking:
                 self._proposals.say(MessageExtended(conversation, message, found.tokens, tokens, text))
         self.changed()
 
-    def _session_for(self, identifier: str, talk: Talk) -> Conversation:
+    def _session_for(self, identifier: str, talk: Talk, of: AnsweringModel) -> Conversation:
         """One session for this peer's answers in a conversation: stages keep what they read. Another one if it was
-        adopted.
+        adopted, or another model answers.
         """
         kept = self._sessions.pop(identifier, None)
+        asking: Conversation | None = None
         if kept is not None:
-            session = kept.session.hex()
+            before, asking = kept
+            session = asking.session.hex()
             others = any(m.session == session and m.author != self.me for m in talk.messages)
-            if others or any(making.asking is kept for making in self._makings.values()):
+            others = others or before.sessions is not of.sessions
+            if others or any(making.asking is asking for making in self._makings.values()):
                 if others:
-                    kept.close()
-                kept = None
-        asking = kept if kept is not None else self._new_session()
-        self._sessions[identifier] = asking
+                    asking.close()
+                asking = None
+        if asking is None:
+            asking = of.conversation()
+        self._sessions[identifier] = of, asking
         for other in list(self._sessions)[:-MAX_SESSIONS]:
-            if not any(making.asking is self._sessions[other] for making in self._makings.values()):
-                self._sessions.pop(other).close()
+            idle = self._sessions[other][1]
+            if not any(making.asking is idle for making in self._makings.values()):
+                del self._sessions[other]
+                idle.close()
         return asking
-
-    def _new_session(self) -> Conversation:
-        ends = self._host.own_ends
-        return Conversation(self._host, self._model.prompts, os.urandom(SESSION_BYTES), ends)
 
     def _end(self, conversation: str, message: Said, state: Ended, why: str) -> None:
         ended = MessageEnded(conversation, message.id, state, message.tokens, None, why[:MAX_REASON])

@@ -14,9 +14,9 @@ from peer.errors import MeshFull
 from peer.gateway.request_queue import RETRY_AFTER_S, Line, full
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Style, ToolCall
-from peer.member.answering_model import AnsweringModel
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
+from peer.origin.answering_model import AnsweringModel
 
 FULL_AGAIN_S: Final = 1.0  # where the mesh keeps no line, or has no room in it
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from peer.gateway.answers import Answers
 from peer.gateway.grammar_jobs import GrammarJobs
 from peer.gateway.request_queue import Line
-from peer.member.answering_model import AnsweringModel
 from peer.model.local_model import LocalModel
+from peer.origin.answering_model import AnsweringModel
 from peer.state.generated.commands import ModelChosen
 
 

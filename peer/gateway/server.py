@@ -62,11 +62,11 @@ from peer.gateway.request_reading import (
 )
 from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
-from peer.member.answering_model import AnsweringModel
 from peer.member.mesh_member import MeshMember
 from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
+from peer.origin.answering_model import AnsweringModel
 from peer.origin.text_vectors import dimensions_of
 from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED

@@ -21,7 +21,6 @@ from peer.audit.step_checks import Checks
 from peer.consensus.events import Settings
 from peer.conversation.conversation_client import Talking
 from peer.errors import BadCommand, CannotServe, NoPlan, PeerError
-from peer.member.answering_model import AnsweringModel
 from peer.member.epoch_recovery import answered, best_state, requested
 from peer.member.leader_watch import HANDOVER_GRACE_S, LeaderWatch
 from peer.member.lending import Lending
@@ -36,6 +35,7 @@ from peer.model.piece_exchange import Pieces
 from peer.model.text_inputs import TextReader
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation
+from peer.origin.answering_model import AnsweringModel
 from peer.origin.run_client import RunClient, open_run
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Beginning, Replica
@@ -181,7 +181,7 @@ class MeshMember:
         self, changed: Callable[[], None] = lambda: None, refused: Callable[[str], None] = lambda _: None
     ) -> Talking:
         """Takes part in the conversations of the mesh, once a membership. Close it before the member."""
-        return Talking(self.links, self.view, self.sessions, self.model, changed, refused)
+        return Talking(self.links, self.view, lambda name: self.answering(name or None), changed, refused)
 
     @property
     def serves(self) -> bool:

@@ -50,6 +50,7 @@ const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const relayOnly = signal(false);
 const audience = signal<Audience>('private');
+const model = signal(scene.model);
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
 const wish = signal(wishShown(scene.state, { kind: 'nothing' }));
 const modelRun = signal<ModelRunView>(scene.modelRun);
@@ -107,7 +108,7 @@ function say(question: string, toPeople: boolean): void {
   const one = { at: 1, of: 1 };
   const state: AnswerState = toPeople ? { kind: 'none' } : { kind: 'thinking' };
   const turn = { id: `n${talk.value.turns.length}`, who: ME, toPeople, question, state };
-  const rest = { branch: one, answer: '', asker: null, answers: one, open: false };
+  const rest = { branch: one, answer: '', model: '', asker: null, answers: one, open: false };
   talk.value = { ...talk.value, id: 'one', turns: [...talk.value.turns, { ...turn, ...rest }] };
   if (!toPeople) stream();
 }
@@ -126,6 +127,7 @@ const view: View = {
   talk,
   talks: signal(scene.talks),
   audience,
+  model,
   settings,
   modelSettings: signal(MODEL_SETTINGS),
   link: signal(LINK),
@@ -163,6 +165,7 @@ const view: View = {
     },
     show: () => (talk.value = { ...NO_TALK, ...scene.talk, turns: scene.turns }),
     choose: (chosen) => (audience.value = chosen),
+    chooseModel: (chosen) => (model.value = chosen),
     takePart: () => (talk.value = { ...talk.value, takesPart: true, mayEnter: false, mayWrite: true }),
     rename: (_, title) => (talk.value = { ...talk.value, title }),
     remove: () => (talk.value = NO_TALK),

@@ -53,6 +53,9 @@ const SCENES = [
     'together-outside',
     'together-alone',
     'own-words',
+    'two-models',
+    'two-models-new',
+    'model-withdrawn',
   ],
   ...[
     'answered+share',

@@ -35,6 +35,7 @@ export interface Scene {
   readonly talks: readonly TalkLine[];
   readonly settings: Partial<AskSettings>;
   readonly pinEnds: Partial<PinEnds>;
+  readonly model: string; // that answers the next question
   readonly state: Partial<MeshState>; // by which the plan sheet shows how plans are made
   readonly offered: readonly OfferedView[];
   readonly modelRun: ModelRunView;
@@ -121,6 +122,7 @@ const PHONE = member('d', 'Tom’s phone', { lends: false, lentBytes: 0, runsOn:
 const MEMBERS = [YOU, FOUNDER, MIRA, PHONE];
 
 const READY: MeshView = {
+  models: [],
   model: 'SmolLM2 135M Instruct',
   inWords: true,
   runs: false,
@@ -213,6 +215,7 @@ const ANSWERED: Turn = {
   question: QUESTION,
   branch: ONE,
   answer: ANSWER,
+  model: '',
   asker: null,
   answers: ONE,
   state: { kind: 'done', facts: FACTS },
@@ -230,6 +233,7 @@ const READY_SCENE: Scene = {
   talks: [],
   settings: {},
   pinEnds: {},
+  model: '',
   state: {},
   offered: [],
   modelRun: { kind: 'none' },
@@ -326,6 +330,44 @@ const SHARED: Turn[] = [
 const together = (change: Partial<Scene>): Scene =>
   scene({ mesh: BUSY, turns: SHARED, talk: TOGETHER, talks: TALKS, ...change });
 
+// --- two models that answer in words
+
+const SECOND = 'gemma3-270m';
+const ANSWERS = { context: 2048, answers: true, whyNot: '' };
+const TWO: MeshView = {
+  ...BUSY,
+  models: [
+    { name: '', label: READY.model, ...ANSWERS },
+    { name: SECOND, label: SECOND, ...ANSWERS },
+  ],
+};
+const SHORT = 'A name for a boat that a group of friends shares, in one line.';
+const twoModels = (more: Partial<Scene>): Scene =>
+  scene({
+    mesh: TWO,
+    model: SECOND,
+    talk: { id: 'talk', title: 'Names for the boat', usedTokens: 148 },
+    turns: [
+      {
+        ...ANSWERED,
+        id: 'm1',
+        model: READY.model,
+        question: SHORT,
+        answer: '“Common Tide”: it belongs to everybody, and it always comes back.',
+        state: { kind: 'done', facts: { ...FACTS, tokens: 17 } },
+      },
+      {
+        ...ANSWERED,
+        id: 'm2',
+        model: SECOND,
+        question: 'Another one, with a bird in it.',
+        answer: '**The Shared Heron**: patient, and never',
+        state: { kind: 'streaming', stalled: false },
+      },
+    ],
+    ...more,
+  });
+
 /** Two of three voters are gone: `notice` is what can be done. */
 const fewVoters = (notice: SceneNotice): Scene =>
   scene({
@@ -370,6 +412,9 @@ const GROUPED: Partial<MeshState> = {
 export const SCENES: Readonly<Record<string, Scene>> = {
   'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
   'own-words': ownWords(),
+  'two-models': twoModels({}),
+  'two-models-new': twoModels({ mesh: { ...TWO, members: MEMBERS }, talk: {}, turns: [] }),
+  'model-withdrawn': twoModels({ mesh: { ...TWO, models: TWO.models.slice(0, 1) } }),
   'wrong-link': scene({
     phase: {
       kind: 'no-link',

@@ -28,10 +28,10 @@ import type {
   Role,
 } from '../state/generated/commands';
 import { Proposals } from '../replication/proposal_queue';
-import type { SamplingDefaults } from '../planner/sampling_defaults';
+import { type SamplingDefaults, USUAL } from '../planner/sampling_defaults';
 import { samplingFor, samplingFromWire, samplingOf, samplingToWire } from '../session/sampling';
 import type { Heard as Standing } from '../session/origin';
-import type { TalkMesh } from './local_conversations';
+import type { Answering, TalkMesh } from './local_conversations';
 import { adopters, nextTurn, running } from './turn_order';
 import { LIVE, type LiveRequest, TYPING, type TypingRequest } from '../wire/generated/requests';
 
@@ -60,11 +60,12 @@ export interface Self {
 }
 
 /**
- * How a conversation is held. `sampling`: eight integers as in OPEN, the most tokens of an answer (0: as many as fit),
+ * How a conversation is held. `model`: which one answers, by name ("": the mesh's own). `sampling`: eight integers as in OPEN, the most tokens of an answer (0: as many as fit),
  * and whether the seed holds for every question (1) or is drawn for each (0).
  */
 export interface Manner {
   readonly title: string;
+  readonly model: string;
   readonly system: string;
   readonly sampling: readonly number[];
 }
@@ -73,6 +74,19 @@ export interface Manner {
 interface Adoption {
   readonly ids: readonly number[];
   readonly standing: Standing | null;
+}
+
+/** A session that is kept for the next question, and the model that it is with. */
+interface Kept {
+  readonly model: string;
+  readonly session: Session;
+}
+
+/** A question as tokens, the tokens that its answer may have, and who answers. */
+interface Asked {
+  readonly of: Answering;
+  readonly prompt: readonly number[];
+  readonly room: number;
 }
 
 /** This person in the conversations of the mesh: what they propose, ask and adopt. */
@@ -86,7 +100,7 @@ export class Talking {
   private readonly hints: Hints;
   private readonly subscriptions: (() => void)[];
   private readonly makings = new Map<string, Making>(); // by message
-  private readonly sessions = new Map<string, Session>(); // by conversation, the oldest first
+  private readonly sessions = new Map<string, Kept>(); // by conversation, the oldest first
   private readonly kept = new Map<string, readonly number[]>(); // tokens of answers that ended early here, by message
   private readonly preparing = new Set<string>(); // answers that go on here once their prompt is read
   private readonly acted = new Set<string>(); // what is acted upon only once
@@ -146,9 +160,9 @@ export class Talking {
   // --- what a person does
 
   /** A new conversation; this peer owns it. */
-  start({ title, system, sampling }: Manner, self: Self): string {
+  start({ title, model, system, sampling }: Manner, self: Self): string {
     const conversation = newId();
-    const settings = { title, model: '', system, sampling };
+    const settings = { title, model, system, sampling };
     const when = { whenMs: Date.now(), peer: this.me };
     this.proposals.say({ kind: 'ConversationStarted', conversation, ...settings, ...when, ...self });
     return conversation;
@@ -215,7 +229,7 @@ export class Talking {
   goOn(conversation: string, answer: string): void {
     const found = this.messageIn(conversation, answer);
     if (found === null || found.state === 'running' || found.state === 'done') return;
-    this.adopt(conversation, found, null);
+    this.adopt(conversation, found, null).catch(reportError);
   }
 
   /** Ends an answer, anybody's. */
@@ -323,7 +337,7 @@ export class Talking {
       this.adoptions.delete(session);
       if (adoption !== undefined) this.resume(id, conversation, answer, adoption).catch(reportError);
       // This peer asked before its page was loaded anew: what came is known to the log alone.
-      else if (this.once(`${answer.id} ${session}`)) this.adopt(id, answer, null);
+      else if (this.once(`${answer.id} ${session}`)) this.adopt(id, answer, null).catch(reportError);
       return;
     }
     const place = adopters(conversation, answer, present).indexOf(this.me);
@@ -334,7 +348,7 @@ export class Talking {
       if (now?.state !== 'running' || now.author !== author || this.mesh.signal.aborted) return;
       if (this.mesh.view.state.members.has(author)) return;
       const heard = this.heard.of(now.id);
-      this.adopt(id, now, heard?.sure === true ? heard.standing : null);
+      this.adopt(id, now, heard?.sure === true ? heard.standing : null).catch(reportError);
     }, place * ADOPT_STEP_MS);
   }
 
@@ -362,24 +376,26 @@ export class Talking {
     question: Message,
     isAgain = false,
   ): Promise<void> {
-    const sampling = seeded(conversation.sampling, this.mesh.samplingDefaults);
-    const made = await this.promptAndRoom(conversation, question, conversation.sampling[8] ?? 0);
+    const { model } = conversation;
+    const made = await this.asked(conversation, question, model, conversation.sampling[8] ?? 0);
     const now = this.conversations.get(id);
     if (now === undefined || !this.isAsked(now, question, isAgain)) {
       this.acted.delete(question.id); // the conversation changed while its prompt was read
       if (!this.mesh.signal.aborted) this.look();
       return;
     }
-    const session = this.sessionFor(id, now);
-    const answer = { id: newId(), parent: question.id, form: 'answer', text: '' } as const;
-    const maxTokens = typeof made === 'string' ? 0 : made.room;
-    const { model } = conversation;
-    this.proposals.say(this.added(id, { ...answer, session: session.session, model, sampling, maxTokens }));
+    const answer = { id: newId(), parent: question.id, form: 'answer', text: '', model } as const;
     if (typeof made === 'string') {
+      const sampling = seeded(conversation.sampling, USUAL);
+      this.proposals.say(this.added(id, { ...answer, session: newSession(), sampling, maxTokens: 0 }));
       const message = this.messageIn(id, answer.id);
       if (message !== null) this.end(id, message, 'failed', made);
       return;
     }
+    const session = this.sessionFor(id, now, model, made.of);
+    const sampling = seeded(conversation.sampling, made.of.samplingDefaults);
+    const said = { session: session.session, sampling, maxTokens: made.room };
+    this.proposals.say(this.added(id, { ...answer, ...said }));
     const making = new Making(id, session, []);
     const settings = settingsOf(sampling, made.room);
     this.make(
@@ -400,16 +416,29 @@ export class Talking {
   }
 
   /** Makes an answer go on: in its session where the stages may still hold it, else in a new one. */
-  private adopt(
+  private async adopt(
     conversation: string,
-    { id, author: before, session }: Message,
+    { id, author: before, session, model }: Message,
     standing: Standing | null,
-  ): void {
-    const ids = knownOf(this.kept.get(id) ?? [], this.heard.of(id), this.mesh.text?.endTokens ?? []);
-    const next = standing === null ? newSession() : session;
+  ): Promise<void> {
+    const of = await this.answering(model);
+    const ends = typeof of === 'string' ? [] : (of.text?.endTokens ?? []);
+    const ids = knownOf(this.kept.get(id) ?? [], this.heard.of(id), ends);
+    const fresh = typeof of === 'string' ? newSession() : of.newSession(); // which says why it cannot go on
+    const next = standing === null ? fresh : session;
     this.adoptions.set(next, { ids, standing });
     const { me: author } = this;
     this.proposals.say({ kind: 'AnswerAdopted', conversation, id, before, author, session: next });
+  }
+
+  /** The model that is asked, or why it cannot be. */
+  private async answering(model: string): Promise<Answering | string> {
+    try {
+      return await this.mesh.answering(model);
+    } catch (error) {
+      if (!(error instanceof PeerError)) throw error;
+      return textOf(error);
+    }
   }
 
   private async resume(
@@ -425,7 +454,7 @@ export class Talking {
     const made =
       question === undefined
         ? 'its question is gone'
-        : await this.promptAndRoom(conversation, question, most);
+        : await this.asked(conversation, question, answer.model, most);
     this.preparing.delete(answer.id);
     const now = this.messageIn(id, answer.id);
     const isMine = now?.author === this.me && now.session === answer.session;
@@ -435,7 +464,11 @@ export class Talking {
       return;
     }
     const ids = adoption.ids.slice(0, made.room - 1);
-    const session = this.mesh.conversation(answer.session);
+    const session = sessionOf(made.of, answer.session);
+    if (typeof session === 'string') {
+      this.end(id, answer, 'failed', session);
+      return;
+    }
     const making = new Making(id, session, ids);
     const settings = settingsOf(answer.sampling, made.room);
     const pieces = session.adopt(made.prompt, settings, begunOf(ids, adoption.standing, made.prompt.length));
@@ -452,14 +485,17 @@ export class Talking {
     forget(this.kept);
   }
 
-  private async promptAndRoom(
+  /** A question as its model is to be asked, or why it cannot be. */
+  private async asked(
     conversation: Conversation,
     question: Message,
+    model: string,
     most: number,
-  ): Promise<{ readonly prompt: number[]; readonly room: number } | string> {
+  ): Promise<Asked | string> {
     try {
-      const prompt = await promptFor(this.mesh, conversation, question);
-      return { prompt, room: roomOf(this.mesh, prompt, most) };
+      const of = await this.mesh.answering(model);
+      const prompt = await promptFor(of, conversation, question);
+      return { of, prompt, room: roomOf(of, prompt, most) };
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
       return textOf(error);
@@ -525,17 +561,21 @@ export class Talking {
   /**
    * One session for this tab's answers in a conversation: stages keep what they read. Another one if it was adopted.
    */
-  private sessionFor(id: string, { messages }: Conversation): Session {
+  private sessionFor(id: string, { messages }: Conversation, model: string, of: Answering): Session {
     const kept = this.sessions.get(id);
+    const before = kept?.session;
     const isMine =
-      kept !== undefined &&
-      !kept.answering() &&
-      messagesOf(messages).every(({ session, author }) => session !== kept.session || author === this.me);
+      kept?.session.isOpen === true &&
+      kept.model === model &&
+      !kept.session.answering() &&
+      messagesOf(messages).every(
+        ({ session, author }) => session !== kept.session.session || author === this.me,
+      );
     this.sessions.delete(id);
-    if (kept !== undefined && !isMine && !kept.answering()) kept.close();
-    const session = kept !== undefined && isMine ? kept : this.mesh.conversation();
-    this.sessions.set(id, session);
-    for (const [other, idle] of [...this.sessions].slice(0, -MAX_SESSIONS)) {
+    if (before !== undefined && !isMine && !before.answering()) before.close();
+    const session = before !== undefined && isMine ? before : of.conversation();
+    this.sessions.set(id, { model, session });
+    for (const [other, { session: idle }] of [...this.sessions].slice(0, -MAX_SESSIONS)) {
       if (idle.answering()) continue;
       idle.close();
       this.sessions.delete(other);
@@ -602,6 +642,16 @@ export function knownOf(
   const known = kept.length > 0 ? kept : heard?.sure === true ? heard.ids : [];
   // Whoever was last may have gone just before it said the end.
   return known.slice(0, known.findLastIndex((token) => !endTokens.includes(token)) + 1);
+}
+
+/** A session of that id with this model, or why there is none. */
+function sessionOf(of: Answering, session: string): Session | string {
+  try {
+    return of.conversation(session);
+  } catch (error) {
+    if (!(error instanceof PeerError)) throw error;
+    return textOf(error);
+  }
 }
 
 /** All but the last ones. */

@@ -4,7 +4,7 @@
  * browser. Edge.
  */
 
-import { NoPlan } from '../errors';
+import { BadCommand, NoPlan } from '../errors';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
 import type { SamplingDefaults } from '../planner/sampling_defaults';
@@ -23,22 +23,30 @@ export type TalkLinks = Pick<PeerLinks, 'on' | 'isConnected' | 'prepare' | 'call
 /** What is known of the mesh, and how something is said in it. */
 export type TalkView = Pick<MeshView, 'me' | 'state' | 'leader' | 'subscribe' | 'onRole' | 'propose'>;
 
+/** A model that answers in words, as conversations ask it. */
+export interface Answering {
+  readonly view: { readonly state: MeshState }; // whose model is this one
+  readonly text: Text | null;
+  readonly prompts: Prompts | null;
+  readonly samplingDefaults: SamplingDefaults; // where a conversation says nothing
+  /** The id of a session of this model that nobody has. */
+  newSession(): string;
+  /** A session with the model. Raises NoPlan before the model is known, BadCommand for one of another model. */
+  conversation(session?: string, ends?: KeptEnds | null): Conversation;
+}
+
 export interface TalkMesh {
   readonly links: TalkLinks;
   readonly view: TalkView;
   readonly signal: AbortSignal; // aborts when this membership is over
-  readonly text: Text | null;
-  readonly prompts: Prompts | null;
-  readonly samplingDefaults: SamplingDefaults; // of the model, where a conversation says nothing
-  /** A session with the model. Raises NoPlan before the model is known. */
-  conversation(session?: string): Conversation;
+  /** The model of that name once it can be asked; "": the mesh's own. Raises NoPlan, CannotServe, BadCommand. */
+  answering(model: string): Promise<Answering>;
   onEnded(listener: () => void): void;
 }
 
 /** A mesh whose questions may be asked with ends of the model that stay here. */
 export interface EndsMesh extends TalkMesh {
   readonly ends: KeptEnds | null; // null: the model is not known yet
-  conversation(session?: string, ends?: KeptEnds | null): Conversation;
 }
 
 /** Where private conversations of one mesh outlive the page; all tabs of this browser share it. */
@@ -120,23 +128,25 @@ class OwnMesh implements TalkMesh {
     return this.mesh.signal;
   }
 
-  get text(): Text | null {
-    return this.mesh.text;
-  }
-
-  get prompts(): Prompts | null {
-    return this.mesh.prompts;
-  }
-
-  get samplingDefaults(): SamplingDefaults {
-    return this.mesh.samplingDefaults;
-  }
-
-  conversation(session?: string): Conversation {
-    if (!this.pins) return this.mesh.conversation(session);
-    const { ends } = this.mesh;
+  async answering(model: string): Promise<Answering> {
+    const found = await this.mesh.answering(model);
+    if (!this.pins) return found;
+    const { ends, view } = this.mesh;
+    const own = view.state.model?.name ?? '';
+    if (model !== '' && model !== own) {
+      throw new BadCommand(
+        `words stay in this tab with ${own} alone: choose it, or ask ${model} in another one`,
+      );
+    }
     if (ends === null) throw new NoPlan('the model is not known yet');
-    return this.mesh.conversation(session, ends);
+    return {
+      view: found.view,
+      text: found.text,
+      prompts: found.prompts,
+      samplingDefaults: found.samplingDefaults,
+      newSession: () => found.newSession(),
+      conversation: (session) => found.conversation(session, ends),
+    };
   }
 
   onEnded(listener: () => void): void {

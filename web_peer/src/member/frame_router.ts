@@ -1,41 +1,46 @@
 /*
  * Which part of this peer takes a frame that comes: a table from kinds of frames to parts (twin of
- * peer/member/frame_router.py). What the stage decides over frames that came together is done together.
+ * peer/member/frame_router.py). What the stages decide over frames that came together is done together.
  */
 
 import type { Leadership } from '../coordination/leadership';
 import { WrongChannel } from '../errors';
-import type { LocalModel } from '../model/local_model';
-import type { SessionHost } from '../origin/session_host';
+import type { Pieces } from '../model/piece_exchange';
 import type { MeshView } from '../replication/mesh_view';
 import type { StageEffect } from '../session/effects';
 import type { FlowHost } from '../stage/flow_host';
-import type { StageHost } from '../stage/stage_host';
+import { answerOfSessions } from '../stage/session_requests';
 import type { PeerLinks } from '../transport/peer_links';
 import { nowS } from '../transport/ticker';
 import { framesOf } from '../wire/bundles';
-import type { Frame } from '../wire/generated/frames';
+import type { Frame, SessionId } from '../wire/generated/frames';
+import { isOfSession, type ModelParts } from './model_parts';
 
 type Kind = Frame['kind'];
-type SessionKind = 'STEP' | 'TOKEN' | 'OPEN' | 'CANCEL' | 'RELEASE' | 'REFUSE' | 'FEED' | 'WHERE' | 'HERE';
 type Of<K extends Kind> = Extract<Frame, { readonly kind: K }>;
 
 /** Who takes frames of each kind. */
 type Table = { readonly [K in Kind]: (peer: string, frame: Of<K>) => void };
 
-/** What the stage decides over a frame of a session, once this peer's own sessions have seen it. */
-type SessionTable = {
-  readonly [K in SessionKind]: (now: number, peer: string, frame: Of<K>) => readonly StageEffect[];
+/** The parts that serve one model, as frames reach them. */
+type Serves = Pick<ModelParts, 'decide'> & {
+  readonly stage: Pick<ModelParts['stage'], 'congestion' | 'gone' | 'lendCache' | 'perform' | 'queue'>;
+  readonly sessions: Pick<ModelParts['sessions'], 'back' | 'gone'>;
 };
 
-type Decide = (now: number, peer: string, frame: Frame) => readonly StageEffect[];
+/** The further models that answer in words. */
+interface Further {
+  /** The parts of the further model whose session it is; null: it is of the mesh's own. */
+  ofSession(session: SessionId): Serves | null;
+  [Symbol.iterator](): Iterator<{ readonly parts: Serves }>;
+}
 
 interface Parts {
-  readonly links: Pick<PeerLinks, 'requested' | 'probed' | 'onGone'>;
+  readonly links: Pick<PeerLinks, 'on' | 'onConnected' | 'onCongestion' | 'onGone' | 'requested' | 'probed'>;
   readonly view: Pick<MeshView, 'received' | 'unreachable'>;
-  readonly model: Pick<LocalModel, 'pieces'>;
-  readonly stage: Pick<StageHost, 'core' | 'queue' | 'perform' | 'gone'>;
-  readonly sessions: Pick<SessionHost, 'frame' | 'handedBack' | 'gone'>;
+  readonly pieces: Pick<Pieces, 'requested' | 'came' | 'gone'>;
+  readonly own: Serves;
+  readonly decoders: Further;
   readonly flow: Pick<FlowHost, 'value' | 'go' | 'failed' | 'gone'>;
   readonly leadership: Pick<Leadership, 'gone'>;
 }
@@ -44,14 +49,18 @@ interface Parts {
 export class FrameRouter {
   private readonly parts: Parts;
   private readonly table: Table;
-  private readonly sessionTable: SessionTable;
 
   constructor(parts: Parts) {
     this.parts = parts;
-    const { links, view, model, flow } = parts;
+    const { links, view, pieces, flow } = parts;
+    answerOfSessions(links, (session) => this.partsOf(session).stage);
+    links.onConnected((peer) => {
+      for (const { sessions } of this.every()) sessions.back(peer);
+    });
+    links.onCongestion((peer, full) => {
+      for (const { stage } of this.every()) stage.congestion(peer, full);
+    });
     links.onGone((peer, reason, polite) => this.gone(peer, reason, polite));
-    const { core } = parts.stage;
-    const { sessions } = parts;
     const own = (): void => undefined; // the connection's own
     const ofSession = (peer: string, frame: Frame): void => this.sessionFrames(peer, [frame]);
     this.table = {
@@ -76,40 +85,11 @@ export class FrameRouter {
       PROBE: (peer, frame) => links.probed(peer, frame),
       PROBE_ACK: (peer, frame) => links.probed(peer, frame),
       CONSENSUS: (peer, frame) => view.received(peer, frame),
-      PIECE_REQUEST: (peer, frame) => model.pieces.requested(peer, frame),
-      PIECE: (peer, frame) => model.pieces.came(peer, frame),
+      PIECE_REQUEST: (peer, frame) => pieces.requested(peer, frame),
+      PIECE: (peer, frame) => pieces.came(peer, frame),
       RUN_VALUE: (peer, frame) => flow.value(peer, frame),
       RUN_GO: (peer, frame) => flow.go(peer, frame),
       RUN_ITEM_FAILED: (peer, frame) => flow.failed(peer, frame),
-    };
-    this.sessionTable = {
-      STEP: (now, peer, frame) => {
-        const effects = core.step(now, peer, frame);
-        sessions.handedBack(peer, frame);
-        return effects;
-      },
-      TOKEN: (now, peer, frame) => {
-        const effects = core.token(now, peer, frame);
-        sessions.frame(now, peer, frame);
-        return effects;
-      },
-      FEED: (now, peer, frame) => {
-        const effects = core.feed(now, peer, frame);
-        if (frame.stage === 0) sessions.frame(now, peer, frame);
-        return effects;
-      },
-      OPEN: (now, peer, frame) => core.open(now, peer, frame),
-      WHERE: (_, peer, frame) => core.where(peer, frame),
-      CANCEL: (_, peer, frame) => core.cancel(peer, frame),
-      RELEASE: (_, peer, frame) => core.release(peer, frame),
-      REFUSE: (now, peer, frame) => {
-        sessions.frame(now, peer, frame);
-        return [];
-      },
-      HERE: (now, peer, frame) => {
-        sessions.frame(now, peer, frame);
-        return [];
-      },
     };
   }
 
@@ -119,30 +99,43 @@ export class FrameRouter {
     taker(peer, frame);
   }
 
+  /** The parts of all models, those of the mesh's own first. */
+  private every(): readonly Serves[] {
+    return [this.parts.own, ...[...this.parts.decoders].map(({ parts }) => parts)];
+  }
+
+  private partsOf(session: SessionId): Serves {
+    return this.parts.decoders.ofSession(session) ?? this.parts.own;
+  }
+
   /** Whom the end of a connection concerns, in this order: answers move before anybody is planned without. */
   private gone(peer: string, reason: string, polite: boolean): void {
-    const { model, stage, flow, sessions, view, leadership } = this.parts;
-    model.pieces.gone(peer);
-    stage.gone(peer);
+    const { pieces, flow, view, leadership } = this.parts;
+    pieces.gone(peer);
+    const every = this.every();
+    for (const { stage } of every) stage.gone(peer);
     flow.gone(peer);
-    sessions.gone(peer, reason, polite);
+    for (const { sessions } of every) sessions.gone(peer, reason, polite);
     view.unreachable(peer);
     leadership.gone(peer, reason);
   }
 
-  /** Hands frames that came together to the stage and to sessions; what the stage decides is done at once. */
+  /** Hands frames that came together to the stages and to sessions; what the stages decide is done at once. */
   private sessionFrames(peer: string, frames: readonly Frame[]): void {
     const now = nowS();
-    const effects: StageEffect[] = [];
+    const decided = new Map<Serves, StageEffect[]>([[this.parts.own, []]]);
     for (const frame of frames) {
       if (frame.kind === 'PROBE' || frame.kind === 'PROBE_ACK') this.parts.links.probed(peer, frame);
-      else if (Object.hasOwn(this.sessionTable, frame.kind)) {
-        const decide = this.sessionTable[frame.kind as SessionKind] as Decide;
-        effects.push(...decide(now, peer, frame));
+      else if (isOfSession(frame)) {
+        const parts = this.partsOf(frame.session);
+        const effects = decided.get(parts) ?? [];
+        decided.set(parts, effects);
+        effects.push(...parts.decide(now, peer, frame));
       } else throw new WrongChannel(`BUNDLE: ${frame.kind} does not travel in bundles`);
     }
-    const { stage } = this.parts;
-    stage.perform(effects);
-    stage.queue.look();
+    for (const [{ stage }, effects] of decided) {
+      stage.perform(effects);
+      stage.queue.look();
+    }
   }
 }

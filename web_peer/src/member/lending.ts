@@ -6,23 +6,21 @@
 import { NoPlan, PeerError, textOf } from '../errors';
 import type { PeerParts } from './peer_parts';
 import { isAway } from '../state/mesh_state';
-import type { LinkFacts, ModelChosen, Profile } from '../state/generated/commands';
+import type { LinkFacts, Profile } from '../state/generated/commands';
 import type { Run } from '../state/plan_record';
 import { Meter } from './rate_meter';
 import { Holding } from '../stage/unit_loader';
 import { Journal } from '../storage/journal';
-import { Serving } from '../stage/unit_host';
+import { roomOf, Serving } from '../stage/unit_host';
 import { followPace } from '../stage/slowdown_reports';
 import type { Fetcher } from '../model/fetcher';
 import { blobsOf, type Manifest } from '../planner/manifest';
 import { bothWays, linkWords } from '../transport/link_probe';
 import { abilities, candidate } from '../runtime/self_benchmark';
-import type { Room } from '../runtime/worker_messages';
 import { nowS } from '../transport/ticker';
 import type { Around } from './failure_domain_watch';
 import { phaseOf, type Progress } from './progress';
-import { DRAIN, HELD, MEASURE_LINK, PAUSED } from '../wire/generated/requests';
-import { spelled } from '../replication/leader_client';
+import { DRAIN, MEASURE_LINK, PAUSED } from '../wire/generated/requests';
 
 const HELD_WITHIN_MS = 60_000; // units that were held before a reload are loaded before anything is planned
 const LEAVE_WITHIN_MS = 3000; // a polite leave waits this long for answers to move elsewhere
@@ -257,7 +255,7 @@ export class Lending {
       units,
       model.sessions,
       {
-        report: (runs) => this.reportHeld(runs),
+        report: (runs) => this.parts.view.holds(runs),
         progress: (run, of) => {
           const detail = `units ${run.first}-${run.stop - 1}`;
           const { hereBytes: done, totalBytes: total, bytesPerS: perSecond, leftS } = of;
@@ -330,11 +328,6 @@ export class Lending {
     this.events.changed();
   }
 
-  private async reportHeld(runs: readonly Run[]): Promise<void> {
-    const { view } = this.parts;
-    await view.askLeader(HELD, { command: spelled({ kind: 'UnitsHeld', peer: view.me, held: runs }) });
-  }
-
   private lost(run: Run, text: string): void {
     this.parts.stage.perform(this.parts.stage.core.drop(run));
     if (this.profile?.provider === 'webgpu') {
@@ -386,11 +379,4 @@ export class Lending {
     this.gpu = 'left';
     if (this.standing.kind !== 'paused' || this.standing.serves) await this.lendAgain();
   }
-}
-
-/** How runtimes are sized: by what was measured here and what the mesh promises. */
-function roomOf(profile: Profile, model: ModelChosen): Room {
-  const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
-  const slots = model.sessions + 1; // one that a check uses, so that it never takes that of an answer
-  return { provider, threads: profile.threads, slots, context: model.context };
 }

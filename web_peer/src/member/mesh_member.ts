@@ -3,16 +3,15 @@
  * makes a `MeshMember`. What changed is told without saying what: whoever shows it reads it again.
  */
 
+import { AnsweringModel } from '../origin/answering_model';
 import { keepAccounts } from '../audit/accounting';
 import { Checks } from '../audit/step_checks';
-import { Conversation } from '../origin/answer_stream';
+import type { Conversation } from '../origin/answer_stream';
 import { Canaries } from '../audit/canaries';
 import { BadCommand, NoPlan } from '../errors';
-import { SESSION_BYTES } from '../limits';
 import { openRun, type RunClient } from '../origin/run_client';
 import type { Fetcher } from '../model/fetcher';
 import type { BlobRef } from '../planner/blob_ref';
-import { toHex } from '../wire/hex';
 import { type InviteLink, linkUrl } from '../signaling/invites';
 import { LogPart } from '../replication/log_membership';
 import type { LocalModel } from '../model/local_model';
@@ -49,8 +48,6 @@ export interface MeshEvents {
   notice(text: string): void;
 }
 
-type GraphFetcher = Pick<Fetcher, 'graphManifest' | 'blobs'>; // of models that are offered
-
 /** One membership of this tab, with all of its parts; over once it has left. */
 export class MeshMember {
   readonly links: PeerLinks;
@@ -70,9 +67,9 @@ export class MeshMember {
   private why: string | null = null; // this membership is over
   private readonly parts: PeerParts;
   private pinned: KeptEnds | null = null;
-  private fetcher: GraphFetcher | null = null;
+  private fetcher: Fetcher | null = null; // of models that are offered beside the mesh's own
   private going = false; // this membership ends
-  private readonly open = new Set<Conversation>();
+  private readonly own: AnsweringModel;
   private readonly events: MeshEvents;
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
@@ -80,6 +77,7 @@ export class MeshMember {
   constructor(parts: PeerParts, client: SignalingClient, link: InviteLink, name: string, events: MeshEvents) {
     const { links, view, leadership, model, stage, sessions } = parts;
     this.parts = parts;
+    this.own = new AnsweringModel(parts.own);
     this.links = links;
     this.view = view;
     this.leadership = leadership;
@@ -126,8 +124,23 @@ export class MeshMember {
   // --- asking
 
   /** Whether an answer that this tab asked for is under way. */
-  answering(): boolean {
-    return [...this.open].some((conversation) => conversation.answering());
+  isAnswering(): boolean {
+    return [this.own, ...[...this.parts.decoders].map(({ asked }) => asked)].some((each) => each.answering());
+  }
+
+  /**
+   * The model that answers in words under that name, once its tokenizer is here; "": the mesh's own. Raises NoPlan where
+   * there is none, CannotServe where its tokenizer cannot be had.
+   */
+  async answering(name = ''): Promise<AnsweringModel> {
+    if (name === '' || this.view.state.model?.name === name) return this.own;
+    return this.parts.decoders.named(name).learn(this.fetching());
+  }
+
+  /** How the model of that name is asked; null where there is none. Its tokenizer need not be here. */
+  asked(name: string): AnsweringModel | null {
+    if (name === '' || this.view.state.model?.name === name) return this.own;
+    return this.parts.decoders.find(name)?.asked ?? null;
   }
 
   /** The model's tokenizer and template, once they are here. */
@@ -150,21 +163,13 @@ export class MeshMember {
     return this.pinned;
   }
 
-  /** A session with the model. Close it when it is over. Raises NoPlan before the model is known. */
-  conversation(
-    session = toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))),
-    ends: KeptEnds | null = null,
-  ): Conversation {
-    const { prompts } = this.model;
-    if (prompts === null) throw new NoPlan('the model’s tokenizer is not here yet');
-    const closed = (): unknown => this.open.delete(made);
-    const made = new Conversation(this.sessions, prompts, session, closed, ends);
-    this.open.add(made);
-    return made;
+  /** A session with the mesh's own model. Close it when it is over. Raises NoPlan before the model is known. */
+  conversation(session = this.own.newSession(), ends: KeptEnds | null = null): Conversation {
+    return this.own.conversation(session, ends);
   }
 
   /** Takes what gets the manifests of the models that are offered beside the mesh's own. */
-  fetchBy(fetcher: GraphFetcher): void {
+  fetchBy(fetcher: Fetcher): void {
     this.fetcher = fetcher;
   }
 
@@ -184,7 +189,7 @@ export class MeshMember {
     return openRun(this.links, this.view, this.parts.flow, this.fetching(), name);
   }
 
-  private fetching(): GraphFetcher {
+  private fetching(): Fetcher {
     if (this.fetcher === null) throw new NoPlan('this tab is not in its mesh yet');
     return this.fetcher;
   }
@@ -216,8 +221,9 @@ export class MeshMember {
     const late = new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS));
     const polite = async (): Promise<void> => {
       await this.view.askLeader(LEAVING, null);
-      this.stage.perform(this.stage.core.leave());
-      await this.stage.idle();
+      const stages = [this.stage, ...[...this.parts.decoders].map(({ parts }) => parts.stage)];
+      for (const stage of stages) stage.perform(stage.core.leave());
+      for (const stage of stages) await stage.idle();
     };
     await Promise.race([polite().catch(() => undefined), late]);
     const handed = this.view.replica?.leads === true ? await this.part.handOver() : 'taken';
@@ -237,7 +243,6 @@ export class MeshMember {
     this.over.abort();
     this.part.close();
     this.client.close();
-    this.model.prompts?.close();
     void this.parts.close(why);
     for (const listener of this.whenEnded.splice(0)) listener();
     this.events.changed();

@@ -4,17 +4,20 @@
  */
 
 import { Leadership } from '../coordination/leadership';
-import { LocalModel } from '../model/local_model';
-import { SessionHost } from '../origin/session_host';
+import type { LocalModel } from '../model/local_model';
+import { Pieces } from '../model/piece_exchange';
+import type { SessionHost } from '../origin/session_host';
 import { MeshView } from '../replication/mesh_view';
 import { FlowHost } from '../stage/flow_host';
-import { StageHost } from '../stage/stage_host';
+import type { StageHost } from '../stage/stage_host';
 import type { PeerLinks } from '../transport/peer_links';
+import { AllDecoders } from './decoder_parts';
 import { FrameRouter } from './frame_router';
+import { ModelParts } from './model_parts';
 
 const TICK_MS = 250; // leases of stages are looked at this often
 
-/** How this peer takes part: `patient` as for MeshView, `kept` as for LocalModel. */
+/** How this peer takes part: `patient` as for MeshView, `kept` as for Pieces. */
 export interface PartsOptions {
   readonly patient: boolean;
   readonly kept: (sha256: string) => Promise<Uint8Array | null>;
@@ -25,9 +28,12 @@ export class PeerParts {
   readonly links: PeerLinks;
   readonly view: MeshView;
   readonly leadership: Leadership;
+  readonly pieces: Pieces; // of all models
+  readonly own: ModelParts; // that serve the mesh's own model
   readonly model: LocalModel;
   readonly stage: StageHost;
   readonly sessions: SessionHost;
+  readonly decoders: AllDecoders;
   readonly flow: FlowHost;
   private readonly ticker: ReturnType<typeof setInterval>;
 
@@ -36,9 +42,14 @@ export class PeerParts {
     this.links = links;
     this.view = new MeshView(links, patient);
     this.leadership = new Leadership(links, this.view);
-    this.model = new LocalModel(links, kept);
-    this.stage = new StageHost(links, this.view);
-    this.sessions = new SessionHost(links, this.view);
+    this.pieces = new Pieces(
+      (peer, frame) => links.send(peer, frame),
+      (peer) => links.connection(peer),
+      kept,
+    );
+    this.own = new ModelParts(links, this.view, this.pieces);
+    ({ model: this.model, stage: this.stage, sessions: this.sessions } = this.own);
+    this.decoders = new AllDecoders(links, this.view, this.pieces, () => this.ownBytes());
     this.flow = new FlowHost(links, this.view);
     const router = new FrameRouter(this);
     links.start((peer, frame) => router.take(peer, frame));
@@ -49,14 +60,23 @@ export class PeerParts {
   async close(reason: string): Promise<void> {
     clearInterval(this.ticker);
     this.flow.close();
-    this.sessions.close(reason);
+    const why = `this tab is no longer in the mesh: ${reason}`;
+    this.decoders.close(why);
+    this.own.close(why);
     this.leadership.close();
     this.view.close();
     await this.links.close(reason);
   }
 
+  /** What the mesh's own model and models of graphs take here. */
+  private ownBytes(): number {
+    const { weights, kv } = this.stage.units?.memoryBytes() ?? { weights: 0, kv: 0 };
+    return weights + kv + this.flow.weightBytes;
+  }
+
   private tick(): void {
     this.stage.tick();
+    for (const { parts } of this.decoders) parts.stage.tick();
     this.flow.tick();
     this.view.tick();
     this.leadership.tick();

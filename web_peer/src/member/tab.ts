@@ -250,7 +250,7 @@ export class Tab {
         .request(LOCK, { signal: this.closed.signal }, () => this.hold(resolve))
         .catch(() => resolve());
     });
-    while (this.mesh !== null && this.mesh.answering()) {
+    while (this.mesh !== null && this.mesh.isAnswering()) {
       await new Promise((resolve) => setTimeout(resolve, TAKE_OVER_LOOK_MS));
     }
     const { mesh } = this;

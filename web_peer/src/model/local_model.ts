@@ -1,12 +1,11 @@
 /*
- * The model of the mesh as this peer has it: its manifest, what turns words into tokens, and pieces of weights that
+ * A model of the mesh as this peer has it: its manifest, what turns words into tokens, and pieces of weights that
  * peers give each other (twin of peer/model/local_model.py). Edge.
  */
 
 import type { Decoder, Manifest } from '../planner/manifest';
 import { type SamplingDefaults, USUAL } from '../planner/sampling_defaults';
-import type { PeerLinks } from '../transport/peer_links';
-import { Pieces } from './piece_exchange';
+import type { Pieces } from './piece_exchange';
 import type { Prompts } from './prompts';
 import type { Text } from './tokenizer';
 
@@ -17,16 +16,9 @@ export class LocalModel {
   private graphs: ReadonlyMap<string, Uint8Array> | null = null;
   private words: Prompts | null = null;
 
-  /** `kept` reads a piece that this peer keeps, by its hash; null: it has none of that hash. */
-  constructor(
-    links: Pick<PeerLinks, 'send' | 'connection'>,
-    kept: (sha256: string) => Promise<Uint8Array | null>,
-  ) {
-    this.pieces = new Pieces(
-      (peer, frame) => links.send(peer, frame),
-      (peer) => links.connection(peer),
-      kept,
-    );
+  /** `pieces`: one for all models of this peer, which know pieces by their hashes alone. */
+  constructor(pieces: Pieces) {
+    this.pieces = pieces;
   }
 
   /** What the model is made of; null: it is not known yet. */
@@ -68,5 +60,10 @@ export class LocalModel {
   /** From here on words can be made tokens. */
   read(prompts: Prompts): void {
     this.words = prompts;
+  }
+
+  /** No prompt is read any more. */
+  close(): void {
+    this.words?.close();
   }
 }

@@ -162,6 +162,11 @@ export class Conversation {
     return this.core.session;
   }
 
+  /** Whether it can be asked: nobody closed it, and its model is still there. */
+  get isOpen(): boolean {
+    return this.sessions.attached(this.core.session);
+  }
+
   /** The version of the plan that the last answer went over; 0 before the first. */
   get plan(): number {
     return this.core.current?.plan ?? 0;

@@ -3,7 +3,7 @@
  * peer/origin/session_host.py). Edge around origin.ts, which decides.
  */
 
-import type { MeshView } from '../replication/mesh_view';
+import type { ModelView } from '../replication/decoder_view';
 import { Breakers } from '../transport/circuit_breakers';
 import type { PeerLinks } from '../transport/peer_links';
 import { PeerError } from '../errors';
@@ -49,18 +49,9 @@ const NOBODY: Without = { gone: new Set(), avoid: new Set() };
 
 type Links = Pick<
   PeerLinks,
-  | 'me'
-  | 'ask'
-  | 'connection'
-  | 'dial'
-  | 'isConnected'
-  | 'onConnected'
-  | 'prepare'
-  | 'sendOrLose'
-  | 'spare'
-  | 'speaks'
+  'me' | 'ask' | 'connection' | 'dial' | 'isConnected' | 'prepare' | 'sendOrLose' | 'spare' | 'speaks'
 >;
-type View = Pick<MeshView, 'askLeader' | 'hopeful' | 'nameOf' | 'state' | 'subscribe' | 'until'>;
+type View = Pick<ModelView, 'askLeader' | 'hopeful' | 'nameOf' | 'state' | 'subscribe' | 'until'>;
 
 /** All sessions that this peer asks. They keep to the mesh's protection settings. */
 export class SessionHost {
@@ -82,7 +73,6 @@ export class SessionHost {
     this.states = new HandedBack((frame) => {
       for (const listener of [...this.listeners]) listener.returned(frame);
     });
-    links.onConnected((peer) => this.back(peer));
     view.subscribe(() => this.stateChanged());
   }
 
@@ -228,18 +218,18 @@ export class SessionHost {
     return plan?.version === version ? plan : (this.plans.get(version) ?? null);
   }
 
-  /** Ends every session, so that stages free its slots at once; whoever waits for an answer hears why. */
-  close(reason: string): void {
+  /** Ends every session, so that stages free its slots at once; whoever waits for an answer hears `text`. */
+  close(text: string): void {
     for (const asking of [...this.all.values()]) {
       for (const effect of asking.core.release()) {
         if (effect.kind === 'send') this.links.sendOrLose(effect.peer, effect.frame);
         else if (effect.kind === 'ended') {
-          const text = `this tab is no longer in the mesh: ${reason}`;
           asking.listener({ kind: 'broken', text, reason: 'leaving' });
         }
       }
       disarm(asking);
     }
+    this.all.clear();
   }
 
   // --- what links and the mesh tell
@@ -256,7 +246,7 @@ export class SessionHost {
   }
 
   /** There is a connection to `peer` again. */
-  private back(peer: string): void {
+  back(peer: string): void {
     for (const asking of [...this.all.values()]) {
       asking.core.peerBack(peer);
       if (asking.core.phase === 'rerouting') {

@@ -8,6 +8,7 @@ import { encode as encodeMessage } from '../consensus/message_codec';
 import { nameOf, names } from '../state/display_names';
 import type { Command } from '../state/member_commands';
 import { EMPTY_STATE, type MeshState } from '../state/mesh_state';
+import type { Run } from '../state/plan_record';
 import type { PeerLinks } from '../transport/peer_links';
 import { Redial, wanted } from '../transport/redial';
 import type { Body } from '../transport/rpc';
@@ -15,7 +16,7 @@ import { nowS } from '../transport/ticker';
 import type { Consensus } from '../wire/generated/frames';
 import { LeaderLine, PATIENCE_MS, spelled } from './leader_client';
 import { type Beginning, type Keeper, Replica } from './replica';
-import { LEADER, MEASURED, PROPOSE } from '../wire/generated/requests';
+import { HELD, LEADER, MEASURED, PROPOSE } from '../wire/generated/requests';
 import type { MemberMeasured } from '../state/generated/commands';
 import type { RequestKind } from '../wire/request_kind';
 
@@ -151,6 +152,11 @@ export class MeshView {
   /** Tells whoever leads what this peer measured, `again` where it was asked to. Raises MeshError. */
   async measured(command: MemberMeasured, again = false): Promise<void> {
     await this.askLeader(MEASURED, { command: spelled(command), again });
+  }
+
+  /** Tells whoever leads which runs of units of the mesh's own model are loaded here. Raises MeshError. */
+  async holds(runs: readonly Run[]): Promise<void> {
+    await this.askLeader(HELD, { command: spelled({ kind: 'UnitsHeld', peer: this.me, held: runs }) });
   }
 
   /** Has `command` put into the log; it is committed then. Raises MeshError. */

@@ -21,7 +21,7 @@ import {
 } from '../session/kv_transfer_rules';
 import type { Manifest } from '../planner/manifest';
 import type { PlanRecord } from '../state/generated/commands';
-import type { MeshView } from '../replication/mesh_view';
+import type { ModelView } from '../replication/decoder_view';
 import type { PeerLinks } from '../transport/peer_links';
 import type { StageHost } from './stage_host';
 import type { LocalModel } from '../model/local_model';
@@ -42,8 +42,8 @@ interface Part {
 
 /** What giving and taking caches needs of a peer. */
 interface Parts {
-  readonly links: Pick<PeerLinks, 'me' | 'on' | 'call'>;
-  readonly view: Pick<MeshView, 'state' | 'subscribe'>;
+  readonly links: Pick<PeerLinks, 'me' | 'call'>;
+  readonly view: Pick<ModelView, 'state' | 'subscribe'>;
   readonly model: Pick<LocalModel, 'pieces'>;
   readonly stage: StageHost;
 }
@@ -70,16 +70,16 @@ export class Caches {
   /** Gives and takes until the membership ends. */
   follow(): void {
     const { signal } = this;
-    const { links, view, stage } = this.parts;
+    const { view, stage } = this.parts;
     const look = (): void => {
       this.plans = remembered(this.plans, view.state);
     };
-    const ends = [links.on(KV_COPY, (peer, said) => this.lend(peer, said)), view.subscribe(look)];
+    const end = view.subscribe(look);
     look();
-    stage.copyBy((seat) => this.bring(seat));
+    stage.copyBy({ bring: (seat) => this.bring(seat), lend: (peer, said) => this.lend(peer, said) });
     signal.addEventListener('abort', () => {
-      for (const end of ends) end();
-      stage.copyBy(() => false);
+      end();
+      stage.copyBy(null);
     });
   }
 

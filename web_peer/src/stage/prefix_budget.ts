@@ -3,13 +3,13 @@
  * while it lends only because nobody else can. Edge; prefix_cache.ts decides which ones go.
  */
 
-import type { MeshView } from '../replication/mesh_view';
+import type { ModelView } from '../replication/decoder_view';
 import { LENT_SHARE, MOST_BYTES } from '../session/prefix_cache';
 import type { StageHost } from './stage_host';
 
 const LOOK_MS = 500;
 
-type View = Pick<MeshView, 'state'>;
+type View = Pick<ModelView, 'state'>;
 
 /** Keeps to it until `signal` aborts. `lentBytes()`: of memory that this tab lends to anybody now. */
 export function makeRoomForFronts(

@@ -7,7 +7,7 @@ import { bundled } from '../wire/bundles';
 import type { Frame } from '../wire/generated/frames';
 import type { NotRan, Ran, RunStep, StageEffect } from '../session/effects';
 import { BadCommand, PeerError } from '../errors';
-import type { MeshView } from '../replication/mesh_view';
+import type { ModelView } from '../replication/decoder_view';
 import type { Seat } from '../session/seat';
 import { StageCore } from '../session/stage';
 import { askerOf } from '../state/conversations';
@@ -17,10 +17,19 @@ import type { PeerLinks } from '../transport/peer_links';
 import { nowS } from '../transport/ticker';
 import { Queue } from './seat_waiting';
 import type { Serving } from './unit_host';
-import { WAIT } from '../wire/generated/requests';
+import type { KvCopyRequest } from '../wire/generated/requests';
+import type { Body } from '../transport/rpc';
 
-type Links = Pick<PeerLinks, 'me' | 'on' | 'onCongestion' | 'sendOrLose' | 'spare'>;
-type View = Pick<MeshView, 'state' | 'subscribe'>;
+type Links = Pick<PeerLinks, 'me' | 'sendOrLose' | 'spare'>;
+type View = Pick<ModelView, 'state' | 'subscribe'>;
+
+/** How caches of sessions come here and go to others. */
+export interface CacheCopies {
+  /** Begins to copy the cache of a seat that warms; false: there is nothing to copy. */
+  bring(seat: Seat): boolean;
+  /** The answer to `kv_copy`. Raises BadCommand. */
+  lend(peer: string, said: KvCopyRequest): Promise<Body>;
+}
 
 /** The stages of this peer: its core, the line for seats, and the units once it lends. */
 export class StageHost {
@@ -31,7 +40,7 @@ export class StageHost {
   private readonly view: View;
   private loaded: Serving | null = null;
   private journal: Journal | null = null; // null: nothing is computed here
-  private bring: (seat: Seat) => boolean = () => false;
+  private copies: CacheCopies | null = null;
   private notedTokens = 0;
   private readonly touched = new Set<() => void>();
   private readonly whenStep = new Set<(step: RunStep) => void>();
@@ -44,13 +53,17 @@ export class StageHost {
       authorOf: (session) => askerOf(view.state.conversations, session),
       mayAsk: (origin) => mayAsk(view.state.fairness, view.state.ledger, origin),
       owedMilli: (origin) => countedMilli(view.state.fairness, view.state.ledger, origin),
-      bring: (seat) => this.bring(seat),
+      bring: (seat) => this.copies?.bring(seat) === true,
       positionBytes: (run) => this.loaded?.positionBytes(run) ?? 0,
     });
     this.queue = new Queue(this.core);
-    links.on(WAIT, (peer, said) => this.queue.answer(peer, said));
-    links.onCongestion((peer, full) => this.perform(this.core.congestion(peer, full)));
     view.subscribe(() => this.protect());
+    this.protect();
+  }
+
+  /** The connection to `peer` has no room for more frames, or has room again. */
+  congestion(peer: string, full: boolean): void {
+    this.perform(this.core.congestion(peer, full));
   }
 
   /** The connection to `peer` ended. */
@@ -69,9 +82,15 @@ export class StageHost {
     this.journal = journal;
   }
 
-  /** From here on `bring` begins to copy the cache of a seat that warms; false: there is nothing to copy. */
-  copyBy(bring: (seat: Seat) => boolean): void {
-    this.bring = bring;
+  /** From here on caches of sessions are copied by `copies`; null: no more. */
+  copyBy(copies: CacheCopies | null): void {
+    this.copies = copies;
+  }
+
+  /** The answer to `kv_copy`. Raises BadCommand. */
+  async lendCache(peer: string, said: KvCopyRequest): Promise<Body> {
+    if (this.copies === null) throw new BadCommand('kv_copy: expected a session that is computed here');
+    return this.copies.lend(peer, said);
   }
 
   /** Calls `listener` before a step is computed, until the result is called. */

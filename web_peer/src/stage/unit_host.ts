@@ -13,12 +13,24 @@ import {
 } from '../session/effects';
 import type { FetchProgress, Fetcher } from '../model/fetcher';
 import { blobsOf, kvBytes, type Manifest, sessionBytes } from '../planner/manifest';
+import type { ModelChosen, Profile } from '../state/generated/commands';
 import { type Run, runKey } from '../state/plan_record';
 import type { Pacing } from './slowdown_reports';
 import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from '../runtime/worker_handle';
 import { StepTimes } from '../runtime/step_times';
 import { textOf } from '../errors';
 import { nowS } from '../transport/ticker';
+
+/** What looks at how long steps take. */
+export type Paced = Pick<Pacing, 'begun' | 'ended' | 'dropped' | 'isSteady'>;
+
+/** Of a model whose steps say nothing of how fast this tab is. */
+export const UNPACED: Paced = {
+  begun: () => undefined,
+  ended: () => undefined,
+  dropped: () => undefined,
+  isSteady: () => true,
+};
 
 /** Steps of one session that nobody else hears of (recomputation.ts). */
 export interface Aside {
@@ -36,7 +48,7 @@ export interface UnitEvents {
 /** Loaded runs of one model, each with its runtime. Steps go in, and events tell what became of them. */
 export class Serving {
   readonly stepTimes = new StepTimes();
-  private readonly pacing: Pacing;
+  private readonly pacing: Paced;
   private readonly fetcher: Fetcher;
   private readonly manifest: Manifest;
   private room: Room;
@@ -45,7 +57,7 @@ export class Serving {
   private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
 
   /** `pacing` looks at how long steps take. */
-  constructor(fetcher: Fetcher, manifest: Manifest, room: Room, pacing: Pacing, events: UnitEvents) {
+  constructor(fetcher: Fetcher, manifest: Manifest, room: Room, pacing: Paced, events: UnitEvents) {
     this.fetcher = fetcher;
     this.manifest = manifest;
     this.room = room;
@@ -223,4 +235,11 @@ function resultOf(run: Run, answer: Answer): Ran | NotRan {
   }
   const { have, reason, text } = answer;
   return { run, session, epoch, position, have, reason: reasonOf(reason), text };
+}
+
+/** How runtimes are sized: by what was measured here and what the mesh promises. */
+export function roomOf(profile: Profile, model: ModelChosen): Room {
+  const provider = profile.provider === 'webgpu' ? 'webgpu' : 'wasm';
+  const slots = model.sessions + 1; // one that a check uses, so that it never takes that of an answer
+  return { provider, threads: profile.threads, slots, context: model.context };
 }

@@ -8,7 +8,7 @@ import type { FetchProgress } from '../model/fetcher';
 import type { PlanRecord } from '../state/generated/commands';
 import { type Run, runKey } from '../state/plan_record';
 import { serving } from '../state/mesh_state';
-import type { MeshView } from '../replication/mesh_view';
+import type { ModelView } from '../replication/decoder_view';
 import type { PeerLinks } from '../transport/peer_links';
 import type { StageHost } from './stage_host';
 import type { PlanStages } from '../session/open_checks';
@@ -36,7 +36,7 @@ export interface HoldingEvents {
 /** What holding units takes of a peer. */
 interface Parts {
   readonly links: Pick<PeerLinks, 'me' | 'dial'>;
-  readonly view: Pick<MeshView, 'state' | 'subscribe'>;
+  readonly view: Pick<ModelView, 'state' | 'subscribe'>;
   readonly stage: Pick<StageHost, 'core' | 'perform'>;
 }
 

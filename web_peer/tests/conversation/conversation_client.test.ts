@@ -9,6 +9,7 @@ import type {
   Delta,
   Finished,
 } from '../../src/origin/answer_stream';
+import { NoPlan } from '../../src/errors';
 import { USUAL } from '../../src/planner/sampling_defaults';
 import { Requests } from '../../src/transport/request_table';
 import type { Body } from '../../src/transport/rpc';
@@ -23,6 +24,7 @@ import type { Heard } from '../../src/session/origin';
 import { Talking } from '../../src/conversation/conversation_client';
 import type { RequestKind } from '../../src/wire/request_kind';
 
+const FRESH = '7'.repeat(32);
 const SESSION = '0'.repeat(32);
 const END = 99;
 const PROMPT = [1, 2, 3];
@@ -47,6 +49,8 @@ const settle = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 class Stage {
   readonly begun: Begun[] = [];
   readonly said: ConversationCommand[] = [];
+  readonly models: string[] = []; // that were asked for
+  lacks = ''; // a model that is not offered any more
   pieces: () => Pieces = waitsForEver;
   private readonly waiting: (() => void)[] = [];
   private readonly looks = new Set<() => void>();
@@ -93,12 +97,25 @@ class Stage {
       links,
       view,
       signal: new AbortController().signal,
+      onEnded: () => undefined,
+      answering: async (model: string) => this.answering(await Promise.resolve(model)),
+    };
+    const events = { changed: () => undefined, token: () => undefined, refused: () => undefined };
+    return new Talking(mesh as unknown as TalkMesh, events);
+  }
+
+  /** The model of that name, which has the prompts and the sessions of any. */
+  private answering(model: string): unknown {
+    this.models.push(model);
+    if (model === this.lacks && model !== '') throw new NoPlan(`${model} is not offered`);
+    return {
+      view: this.view,
       text: { endTokens: [END] },
       samplingDefaults: { ...USUAL, temperature: 0.6, topK: 20 },
       prompts: { chat: () => Promise.resolve(PROMPT) },
-      onEnded: () => undefined,
-      conversation: (session: string) => ({
-        ...{ session, underWay: STANDING, stop: () => undefined, close: () => undefined },
+      newSession: () => FRESH,
+      conversation: (session = FRESH) => ({
+        ...{ session, isOpen: true, underWay: STANDING, stop: () => undefined, close: () => undefined },
         onWait: () => undefined,
         tokens: () => this.pieces(),
         adopt: (_: readonly number[], __: AskSettings, begun: Begun) => {
@@ -107,8 +124,6 @@ class Stage {
         },
       }),
     };
-    const events = { changed: () => undefined, token: () => undefined, refused: () => undefined };
-    return new Talking(mesh as unknown as TalkMesh, events);
   }
 
   here(...members: readonly string[]): void {
@@ -180,6 +195,43 @@ it('an answer in a conversation that says nothing of sampling is drawn as the mo
   expect(stage.said).toMatchObject([{ kind: 'MessageAdded', form: 'answer', author: 'ann' }]);
   const { sampling = [] } = stage.said[0] as Partial<Message>;
   expect(sampling.slice(0, 7)).toEqual([600_000, 20, 950_000, 0, 1_000_000, 0, 0]);
+});
+
+const chosen = (model: string): ConversationCommand => ({
+  ...{ kind: 'ConversationChanged', conversation: 'c', title: '', model, system: '', sampling: [] },
+});
+
+it('the model of a conversation answers it, and the answer says so', async () => {
+  const stage = new Stage(['ann'], ...asked('ann').slice(0, 2), chosen('other'));
+  stage.talking();
+  await settle();
+  expect(stage.said).toMatchObject([
+    { kind: 'MessageAdded', form: 'answer', model: 'other', session: FRESH },
+  ]);
+  expect(stage.models).toEqual(['other']);
+});
+
+it('a question to a model that was withdrawn ends with the reason', async () => {
+  const stage = new Stage(['ann'], ...asked('ann').slice(0, 2), chosen('other'));
+  stage.lacks = 'other';
+  stage.talking();
+  await settle();
+  await stage.commit();
+  expect(stage.said).toMatchObject([
+    { kind: 'MessageAdded', form: 'answer', model: 'other' },
+    { kind: 'MessageEnded', state: 'failed', reason: 'other is not offered' },
+  ]);
+});
+
+it('an answer goes on with the model that gave it, whatever answers the next question', async () => {
+  const stage = new Stage(['ann', 'bob'], ...asked('bob'), chosen('other'));
+  stage.talking();
+  await stage.hears('bob', [4, 5, 6]);
+  stage.here('ann');
+  await settle(10);
+  await stage.commit();
+  expect(stage.begun).toEqual([{ ids: [4, 5, 6], heard: STANDING }]);
+  expect(new Set(stage.models)).toEqual(new Set(['']));
 });
 
 it('what somebody else than its author says of an answer counts for nothing', async () => {

@@ -86,7 +86,8 @@ export interface Harness {
   start(link: string, lends: boolean, memoryBytes: number, measured?: boolean): Promise<Status>;
   status(): Status;
   ask(question: string, maxTokens: number): Promise<Answer>;
-  complete(prompt: string, maxTokens: number): Promise<Answer>;
+  /** `model`: which one, by name; absent: the mesh’s own. */
+  complete(prompt: string, maxTokens: number, model?: string): Promise<Answer>;
   /** One item through a model that the mesh offers: arrays in and out, their bytes in hexadecimal. */
   run(model: string, inputs: Readonly<Record<string, HexArray>>): Promise<Record<string, HexArray>>;
   /** Stops the answer under way. */
@@ -238,10 +239,10 @@ async function run(
   }
 }
 
-async function answer(question: string, maxTokens: number, raw: boolean): Promise<Answer> {
+async function answer(question: string, maxTokens: number, raw: boolean, model = ''): Promise<Answer> {
   const mesh = tab?.mesh;
   if (mesh === null || mesh === undefined) throw new Error('not in a mesh');
-  const conversation = (asking = mesh.conversation());
+  const conversation = (asking = (await mesh.answering(model)).conversation());
   asked = { tokens: 0, ways: [] };
   const settings = { ...ASK_SETTINGS, sampling: samplingOf({}), maxTokens, ignoreEnd: raw };
   const pieces = raw
@@ -302,7 +303,7 @@ window.shoal = {
   },
   status,
   ask: (question, maxTokens) => answer(question, maxTokens, false),
-  complete: (prompt, maxTokens) => answer(prompt, maxTokens, true),
+  complete: (prompt, maxTokens, model) => answer(prompt, maxTokens, true, model),
   run,
   stop: () => asking?.stop(),
   pause: async () => tab?.pause(),
@@ -345,7 +346,7 @@ window.shoal = {
     return Object.fromEntries(canaries.tried);
   },
   copiesNothing: () => {
-    tab?.mesh?.stage.copyBy(() => false);
+    tab?.mesh?.stage.copyBy(null);
   },
   version: (number) => {
     const { stringify } = JSON;

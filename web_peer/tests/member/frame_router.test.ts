@@ -4,12 +4,13 @@ import { beforeEach, describe, expect, it } from 'vitest';
 
 import { WrongChannel } from '../../src/errors';
 import { FrameRouter } from '../../src/member/frame_router';
-import { StageCore } from '../../src/session/stage';
+import type { Queue } from '../../src/stage/seat_waiting';
 import type { StageEffect } from '../../src/session/effects';
 import { bundled } from '../../src/wire/bundles';
 import type { Frame } from '../../src/wire/generated/frames';
 
-const SESSION = '01'.repeat(16);
+const SESSION = '01'.repeat(16); // of the mesh's own model
+const OTHER = '02'.repeat(16); // of a further one
 const WHERE: Frame = { kind: 'WHERE', session: SESSION, turn: 1, stage: 0 } as unknown as Frame;
 const TOKEN = {
   ...{ kind: 'TOKEN', session: SESSION, turn: 1, position: 3, token: 7 },
@@ -17,7 +18,10 @@ const TOKEN = {
 const PROBE: Frame = { kind: 'PROBE', nonce: 4, body: new Uint8Array() };
 
 let took: string[] = [];
+let connect: (peer: string) => void;
+let congest: (peer: string, full: boolean) => void;
 let lose: (peer: string, reason: string, polite: boolean) => void;
+const asked = new Map<string, (peer: string, said: unknown) => unknown>();
 let performed: (readonly StageEffect[])[] = [];
 
 function router(): FrameRouter {
@@ -28,33 +32,54 @@ function router(): FrameRouter {
       took.push(`${part} ${frame.kind}`);
     };
   const loses = (part: string) => (peer: string) => took.push(`${part} loses ${peer}`);
-  const core = new StageCore('me');
-  const watched = ['step', 'token', 'feed', 'open', 'where', 'cancel', 'release'] as const;
-  for (const name of watched) {
-    core[name] = (...args: readonly unknown[]) => {
-      taker('stage')(...args);
-      return [{ kind: 'freeSlot', run: { first: 0, stop: 1 }, session: SESSION }];
-    };
-  }
+  /** The parts that serve one model, as they tell what they take. */
+  const serves = (whose: string) => ({
+    decide: (_: number, __: string, frame: Frame) => {
+      taker(`${whose}stages`)(frame);
+      return [{ kind: 'freeSlot', run: { first: 0, stop: 1 }, session: SESSION }] as const;
+    },
+    stage: {
+      congestion: loses(`${whose}stage congested,`),
+      gone: loses(`${whose}stage`),
+      lendCache: () => Promise.resolve({ of: whose }),
+      perform: (effects: readonly StageEffect[]) => performed.push(effects),
+      queue: {
+        look: () => took.push(`${whose}queue`),
+        answer: () => Promise.resolve({ of: whose }),
+      } as unknown as Queue,
+    },
+    sessions: { back: loses(`${whose}sessions back,`), gone: loses(`${whose}sessions`) },
+  });
+  const further = serves('further ');
   return new FrameRouter({
     links: {
+      on: ({ method }, handler) => {
+        asked.set(method, handler as (peer: string, said: unknown) => unknown);
+        return () => undefined;
+      },
       requested: taker('links'),
       probed: taker('links'),
+      onConnected: (listener) => {
+        connect = listener;
+        return () => undefined;
+      },
+      onCongestion: (listener) => {
+        congest = listener;
+        return () => undefined;
+      },
       onGone: (listener) => {
         lose = listener;
         return () => undefined;
       },
     },
     view: { received: taker('view'), unreachable: loses('view') },
-    model: { pieces: { requested: taker('pieces'), came: taker('pieces'), gone: loses('pieces') } as never },
-    stage: {
-      core,
-      queue: { look: () => took.push('queue') } as never,
-      perform: (effects) => performed.push(effects),
-      gone: loses('stage'),
+    pieces: { requested: taker('pieces'), came: taker('pieces'), gone: loses('pieces') },
+    own: serves(''),
+    decoders: {
+      ofSession: (session) => (session === OTHER ? further : null),
+      [Symbol.iterator]: () => [{ parts: further }][Symbol.iterator](),
     },
     flow: { value: taker('flow'), go: taker('flow'), failed: taker('flow'), gone: loses('flow') },
-    sessions: { frame: taker('sessions'), handedBack: taker('handed back'), gone: loses('sessions') },
     leadership: { gone: loses('leadership') },
   });
 }
@@ -68,20 +93,43 @@ it('the end of a connection concerns who answers before who plans', () => {
   router();
   lose('pa', 'closed', false);
   expect(took).toEqual(
-    ['pieces', 'stage', 'flow', 'sessions', 'view', 'leadership'].map((part) => `${part} loses pa`),
+    [
+      ...['pieces', 'stage', 'further stage', 'flow', 'sessions', 'further sessions', 'view', 'leadership'],
+    ].map((part) => `${part} loses pa`),
   );
 });
 
+it('what becomes of connections concerns the parts of every model', () => {
+  router();
+  connect('pa');
+  congest('pa', true);
+  expect(took).toEqual(
+    ['sessions back,', 'further sessions back,', 'stage congested,', 'further stage congested,'].map(
+      (part) => `${part} loses pa`,
+    ),
+  );
+});
+
+it.each(['wait', 'kv_copy'])(
+  '%s is answered by the stages of the model whose session it names',
+  async (method) => {
+    router();
+    const answer = async (session: string): Promise<unknown> => asked.get(method)?.('pa', { session });
+    expect([await answer(SESSION), await answer(OTHER)]).toEqual([{ of: '' }, { of: 'further ' }]);
+  },
+);
+
 describe('a frame goes to', () => {
   it.each<[Frame['kind'], readonly string[]]>([
-    ['STEP', ['stage STEP', 'handed back STEP', 'queue']],
-    ['TOKEN', ['stage TOKEN', 'sessions TOKEN', 'queue']],
-    ['OPEN', ['stage OPEN', 'queue']],
-    ['WHERE', ['stage WHERE', 'queue']],
-    ['CANCEL', ['stage CANCEL', 'queue']],
-    ['RELEASE', ['stage RELEASE', 'queue']],
-    ['REFUSE', ['sessions REFUSE', 'queue']],
-    ['HERE', ['sessions HERE', 'queue']],
+    ['STEP', ['stages STEP', 'queue']],
+    ['TOKEN', ['stages TOKEN', 'queue']],
+    ['FEED', ['stages FEED', 'queue']],
+    ['OPEN', ['stages OPEN', 'queue']],
+    ['WHERE', ['stages WHERE', 'queue']],
+    ['CANCEL', ['stages CANCEL', 'queue']],
+    ['RELEASE', ['stages RELEASE', 'queue']],
+    ['REFUSE', ['stages REFUSE', 'queue']],
+    ['HERE', ['stages HERE', 'queue']],
     ['REQUEST', ['links REQUEST']],
     ['RESPONSE', ['links RESPONSE']],
     ['PROBE', ['links PROBE']],
@@ -100,12 +148,10 @@ describe('a frame goes to', () => {
     expect(took).toEqual(parts);
   });
 
-  it.each([
-    [0, ['stage FEED', 'sessions FEED', 'queue']], // of an asker
-    [1, ['stage FEED', 'queue']],
-  ])('FEED of stage %d: %j', (stage, parts) => {
-    router().take('peer', { kind: 'FEED', stage } as unknown as Frame);
-    expect(took).toEqual(parts);
+  it.each(['STEP', 'TOKEN', 'OPEN', 'REFUSE', 'HERE'])('the parts of a further model: %s', (kind) => {
+    router().take('peer', { kind, session: OTHER } as unknown as Frame);
+    expect(took).toEqual([`further stages ${kind}`, 'queue', 'further queue']);
+    expect(performed.map(({ length }) => length)).toEqual([0, 1]);
   });
 });
 
@@ -114,8 +160,16 @@ describe('frames that came together', () => {
     const [bundle] = bundled([WHERE, PROBE]);
     if (bundle?.kind !== 'BUNDLE') throw new Error('expected a bundle');
     router().take('peer', bundle);
-    expect(took).toEqual(['stage WHERE', 'links PROBE', 'queue']);
+    expect(took).toEqual(['stages WHERE', 'links PROBE', 'queue']);
     expect(performed.map((effects) => effects.length)).toEqual([1]);
+  });
+
+  it('may be of several models', () => {
+    const [bundle] = bundled([WHERE, { ...WHERE, session: OTHER } as Frame]);
+    if (bundle?.kind !== 'BUNDLE') throw new Error('expected a bundle');
+    router().take('peer', bundle);
+    expect(took).toEqual(['stages WHERE', 'further stages WHERE', 'queue', 'further queue']);
+    expect(performed.map((effects) => effects.length)).toEqual([1, 1]);
   });
 
   it('are none but of sessions and probes', () => {

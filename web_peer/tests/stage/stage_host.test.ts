@@ -7,7 +7,6 @@ import { StageHost } from '../../src/stage/stage_host';
 import type { Serving } from '../../src/stage/unit_host';
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
 import type { Journal } from '../../src/storage/journal';
-import { Requests } from '../../src/transport/request_table';
 import type { Frame } from '../../src/wire/generated/frames';
 
 const SESSION = '01'.repeat(16);
@@ -22,7 +21,6 @@ class Host {
   readonly stage: StageHost;
 
   constructor() {
-    const requests = new Requests(() => true);
     const state = (): MeshState => this.state;
     const view = {
       get state() {
@@ -35,9 +33,6 @@ class Host {
     };
     const links = {
       me: 'me',
-      on: requests.on.bind(requests),
-      onGone: () => () => undefined,
-      onCongestion: () => () => undefined,
       sendOrLose: (peer: string, { kind }: Frame) => void this.done.push(`${kind} to ${peer}`),
       spare: (peer: string, { kind }: Frame) => void this.done.push(`${kind} for ${peer}`),
     };
@@ -100,7 +95,7 @@ it('keeps to what the mesh knows', () => {
   host.lend(true);
   expect(rules.positionBytes(RUN)).toBe(12);
   expect(rules.bring({} as never)).toBe(false);
-  host.stage.copyBy(() => true);
+  host.stage.copyBy({ bring: () => true, lend: () => Promise.resolve({}) });
   expect(rules.bring({} as never)).toBe(true);
   host.become({
     protection: { ...EMPTY_STATE.protection, shadow: 'log', logSessionBytes: 5, logTotalBytes: 6 },

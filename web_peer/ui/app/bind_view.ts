@@ -130,6 +130,11 @@ export class Bound {
       keepsWords: () => this.pinEnds.value.on,
       link: () => this.link.value,
       entry: device.entry,
+      modelLabel: (name) => {
+        const { models } = this.mesh.value;
+        if (models.length < 2 && name === '') return '';
+        return models.find((each) => each.name === name)?.label ?? name;
+      },
       readable: (text) => this.inWords(text),
       name: (peer) => this.mesh.value.members.find(({ id }) => id === peer)?.name ?? peer.slice(0, 8),
       token: () => this.tokenCame(1, true),
@@ -152,6 +157,7 @@ export class Bound {
       mine: this.mine,
       talk: talks.talk,
       audience: talks.audience,
+      model: talks.model,
       talks: talks.list,
       settings: talks.settings,
       modelSettings: this.choices.model,
@@ -186,6 +192,7 @@ export class Bound {
         clear: () => talks.show(''),
         show: (talk) => talks.show(talk),
         choose: (audience) => talks.choose(audience),
+        chooseModel: (name) => talks.chooseModel(name),
         takePart: () => talks.takePart(),
         rename: (talk, title) => talks.rename(talk, title),
         remove: (talk) => talks.remove(talk),
@@ -389,8 +396,9 @@ export class Bound {
       if (JSON.stringify(phase) !== JSON.stringify(this.phase.value)) this.phase.value = phase;
       this.standing.value = [...standingNotices(tab), ...this.recovery.notices(mesh)];
       this.mine.value = this.myPart(mesh);
-      if (mesh !== null) this.choices.follow(mesh.samplingDefaults);
       this.talks.follow(mesh);
+      const asked = mesh?.asked(this.talks.model.value) ?? null;
+      if (asked !== null) this.choices.follow(asked.samplingDefaults);
       this.lookAtEnds(mesh);
       if (mesh !== null) {
         this.noteWhoLeft(mesh);
@@ -460,7 +468,7 @@ export class Bound {
     const now = nowS();
     const route = plan === null ? [] : routeOf(plan);
     const busy = new Set(reports.working(now));
-    const answers = performance.now() - this.lastTokenAt < BUSY_MS || mesh.answering();
+    const answers = performance.now() - this.lastTokenAt < BUSY_MS || mesh.isAnswering();
     // A token crosses every stage: who sees one at work knows that all are.
     if (answers || route.some((peer) => busy.has(peer))) route.forEach((peer) => busy.add(peer));
     const rttS = new Map<string, number>();

@@ -99,7 +99,17 @@ export interface Coordination {
   readonly lag: number; // entries that this tab knows of and are not committed here yet
 }
 
+/** A model that answers in words. `name` "": the mesh's own. */
+export interface AnsweringView {
+  readonly name: string;
+  readonly label: string; // for people
+  readonly context: number; // tokens
+  readonly answers: boolean; // whether a question would be answered now
+  readonly whyNot: string;
+}
+
 export interface MeshView {
+  readonly models: readonly AnsweringView[]; // that answer in words, the mesh's own first; [] where it has none
   readonly model: string; // that answers in words; "" until known, and where none does
   readonly inWords: boolean; // false: no model here answers in words, the mesh runs what is offered
   readonly runs: boolean; // where none answers in words: whether an offered model would run now
@@ -215,6 +225,7 @@ export interface Turn {
   readonly question: string;
   readonly branch: Branch;
   readonly answer: string;
+  readonly model: string; // that answered, for people; "" where the mesh has only one
   readonly asker: Who | null; // who asked the model, where that is somebody else
   readonly answers: Branch;
   readonly state: AnswerState;
@@ -292,6 +303,7 @@ export interface Actions {
   clear(): void; // a new conversation
   show(talk: string): void;
   choose(audience: Audience): void; // of the conversation that begins with the next message
+  chooseModel(name: string): void; // that answers from the next question on; "": the mesh's own
   takePart(): void; // in the open conversation
   rename(talk: string, title: string): void;
   remove(talk: string): void; // for everybody who reads it
@@ -525,6 +537,7 @@ export interface View {
   readonly mine: ReadonlySignal<MyPart>;
   readonly talk: ReadonlySignal<Talk>;
   readonly audience: ReadonlySignal<Audience>; // of the conversation that begins with the next message
+  readonly model: ReadonlySignal<string>; // that answers the next question; "": the mesh's own
   readonly talks: ReadonlySignal<readonly TalkLine[]>; // pinned ones first, then the newest
   readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
   readonly modelSettings: ReadonlySignal<AskSettings>; // what the model has for whoever chooses nothing

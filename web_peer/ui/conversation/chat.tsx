@@ -5,6 +5,7 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { Composer } from './composer';
 import { isAnswering } from './conversation_view';
+import { answeringOf } from './model_choice';
 import { copyText } from '../kit/copy_button';
 import { Icon, Mark } from '../kit/icons';
 import { isGettingReady, JoiningSteps } from '../join/join_card';
@@ -125,7 +126,7 @@ export function Conversation({ view }: { view: View }) {
   );
 }
 
-function whoRuns({ members, model }: MeshView, lending: number): string {
+function whoRuns({ members }: MeshView, model: string, lending: number): string {
   if (lending > 1) {
     return `${lending} machines run ${model} for everyone here. Your question goes directly between them, through no server.`;
   }
@@ -137,6 +138,7 @@ function whoRuns({ members, model }: MeshView, lending: number): string {
 
 function Empty({ view }: { view: View }) {
   const mesh = view.mesh.value;
+  const chosen = answeringOf(mesh, view.model.value);
   if (isGettingReady(view)) {
     return (
       <div class="empty">
@@ -146,15 +148,18 @@ function Empty({ view }: { view: View }) {
       </div>
     );
   }
+  const isOwn = chosen.name === '';
   const lending = mesh.members.filter((member) => member.holds.length > 0 && member.status !== 'gone').length;
   return (
     <div class="empty">
       <Mark />
       <h2>Ask together</h2>
       <p>
-        {mesh.answers
-          ? whoRuns(mesh, lending)
-          : `${mesh.whyNot || 'The model is getting ready.'} You can already write your question.`}
+        {chosen.answers
+          ? isOwn
+            ? whoRuns(mesh, chosen.label, lending)
+            : `${chosen.label} answers here, beside ${mesh.model}. Your question goes directly to those who run it.`
+          : `${chosen.whyNot || 'The model is getting ready.'} You can already write your question.`}
       </p>
       <div class="starters">
         {STARTERS.map((text) => (
@@ -162,7 +167,7 @@ function Empty({ view }: { view: View }) {
             key={text}
             type="button"
             class="starter"
-            disabled={!mesh.answers}
+            disabled={!chosen.answers}
             onClick={() => view.actions.ask(text, false)}
           >
             {text}

@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { isAnswering } from './conversation_view';
+import { answeringOf, ModelChoice } from './model_choice';
 import { Icon } from '../kit/icons';
 import { isPrivate, whoReads } from '../kit/readers';
 import type { Audience, View } from '../app/view';
@@ -48,7 +49,7 @@ export function Composer({ view }: { view: View }) {
   const isNew = id === '';
   const stays = isNew ? view.audience.value === 'private' : isPrivate(readers);
   const answering = isAnswering(turns);
-  const { answers, whyNot } = view.mesh.value;
+  const { answers, whyNot } = answeringOf(view.mesh.value, view.model.value);
   const inMesh = view.phase.value.kind === 'in';
   const toOthers = toPeople.value && !stays;
   const ready = inMesh && (answers || toOthers);
@@ -97,6 +98,7 @@ export function Composer({ view }: { view: View }) {
       }}
     >
       {isNew && <AudienceChoice view={view} />}
+      <ModelChoice view={view} />
       <div class="composer-box">
         <textarea
           id="question"

@@ -4,6 +4,7 @@ import { type Signal, useSignal } from '@preact/signals';
 import { useEffect, useRef } from 'preact/hooks';
 
 import { ContextMeter } from './context_meter';
+import { answeringOf } from './model_choice';
 import { Icon } from '../kit/icons';
 import { Disc, Discs } from '../kit/avatar';
 import { isPrivate, readersText } from '../kit/readers';
@@ -244,7 +245,7 @@ export function TalkBar({ view, open }: { view: View; open: (sheet: 'talks' | 't
           </p>
         )}
       </div>
-      <ContextMeter talk={view.talk.value} context={view.mesh.value.context} />
+      <ContextMeter talk={view.talk.value} context={answeringOf(view.mesh.value, view.model.value).context} />
       <RoundButton icon="fresh" label="New conversation" more="to-list" act={() => view.actions.clear()} />
       {id !== '' && (
         <button

@@ -55,6 +55,7 @@ export interface Around {
   readonly usedTokens: number;
   readonly readable: (text: string) => string;
   readonly name: (peer: string) => string | null; // of a member of the mesh
+  readonly model: (name: string) => string; // that answered, for people; "" where there is only one
 }
 
 export const NO_TALK: Talk = {
@@ -201,6 +202,7 @@ function turnOf(
     question: message.text,
     branch: branchOf(branches, message.id),
     answer: made?.text ?? '',
+    model: answer === null ? '' : around.model(answer.model),
     asker: asker === null ? null : whoIs(asker, people, around),
     answers: branchOf(answers, answer?.id ?? ''),
     state:

@@ -49,6 +49,8 @@ export interface Surroundings {
   /** The link this tab came with. */
   link(): string;
   readonly entry: EntryLink | null; // the conversation that it leads into
+  /** A model that answered, for people; "" where the mesh has only one. */
+  modelLabel(name: string): string;
   /** In people's words. */
   readable(text: string): string;
   name(peer: string): string;
@@ -70,6 +72,7 @@ interface Room {
 export class Talks {
   readonly talk = signal<Talk>(NO_TALK);
   readonly audience = signal<Audience>('private'); // of the conversation that begins with the next message
+  readonly model = signal(''); // that answers the next question
   readonly list = signal<readonly TalkLine[]>([]);
   readonly settings: ReadonlySignal<AskSettings>;
   private readonly drafted = signal<AskSettings | null>(null); // of a slider that is moved now
@@ -80,6 +83,7 @@ export class Talks {
   private words = new OwnWords(); // of this tab, as long as the page is open
   private of: MeshMember | null = null;
   private open = ''; // "": one that begins with the next message
+  private nextModel = ''; // of the conversation that begins with the next message
   private invited: EntryLink | null; // until this tab came in with it
   private readonly chosen = new Map<string, string>(); // branches
   private readonly seen = new Map<string, number>(); // messages, by conversation
@@ -155,6 +159,7 @@ export class Talks {
     this.of = null;
     this.open = '';
     this.audience.value = 'private';
+    this.model.value = this.nextModel = '';
     this.talk.value = NO_TALK;
     this.list.value = [];
     this.held.value = null;
@@ -172,6 +177,7 @@ export class Talks {
     if (this.open !== '' && !found.has(this.open)) this.show('');
     const open = found.get(this.open);
     if (open !== undefined) this.seen.set(this.open, open.conversation.messages.count);
+    this.model.value = open === undefined ? this.nextModelNow() : open.conversation.model;
     const answered = isAnswering(this.talk.value.turns);
     this.talk.value = open === undefined ? NO_TALK : this.viewOf(open.room, open.conversation);
     this.held.value =
@@ -205,7 +211,11 @@ export class Talks {
     if (this.open === '') {
       this.settled();
       const settings = this.settings.value;
-      const manner = { system: settings.instructions, sampling: samplingOfSettings(settings) };
+      const manner = {
+        model: this.nextModelNow(),
+        system: settings.instructions,
+        sampling: samplingOfSettings(settings),
+      };
       this.open = this.begin(talking, { title: titleOf(text), ...manner });
     }
     const conversation = talking.conversations.get(this.open);
@@ -228,6 +238,28 @@ export class Talks {
   /** Who reads the conversation that begins with the next message. */
   choose(audience: Audience): void {
     this.audience.value = audience;
+    this.frame.touch();
+  }
+
+  /** Which model answers the open conversation from the next question on, or those that begin here; "": the mesh's. */
+  chooseModel(name: string): void {
+    const { of, open } = this;
+    this.nextModel = name;
+    if (open !== '' && this.talk.peek().mayWrite) this.talking?.change(open, { model: name });
+    // Its tokenizer is here by the time that something is asked; whoever asks hears what is wrong.
+    of?.answering(name).then(
+      () => this.frame.touch(),
+      (error: unknown) => this.around.tell(textOf(error)),
+    );
+    this.frame.now();
+  }
+
+  /** The model of the conversation that begins with the next message: one that was withdrawn is chosen no more. */
+  private nextModelNow(): string {
+    const { nextModel, of } = this;
+    const staysHere = this.audience.peek() === 'private' && this.around.keepsWords(); // with the mesh's own alone
+    if (staysHere) return '';
+    return nextModel === '' || of?.view.state.decoders.has(nextModel) === true ? nextModel : '';
   }
 
   /** This person takes part in the open conversation from now on. */
@@ -374,7 +406,7 @@ export class Talks {
       const room = this.audience.peek() === 'private' ? this.privateRoom(rooms) : rooms.mesh;
       const { title, system, messages } = brought;
       const sampling = samplingOfSettings(this.around.choices.settings.value);
-      const made = this.begin(room.talking, { title, system, sampling });
+      const made = this.begin(room.talking, { title, model: this.nextModelNow(), system, sampling });
       room.talking.bring(made, messages);
       this.show(made);
     }
@@ -486,6 +518,7 @@ export class Talks {
       open: (id: string) => log === undefined || messageOf(log.messages, id) === undefined,
       readable: (text: string) => this.around.readable(text),
       name: (peer: string) => (members.has(peer) ? this.around.name(peer) : null),
+      model: (name: string) => this.around.modelLabel(name),
       usedTokens: this.usedTokens(talking, conversation),
       making: (answer: Parameters<typeof talking.heard.text>[0]) => {
         const mine = talking.making(answer.id);
@@ -508,7 +541,7 @@ export class Talks {
   private usedTokens(talking: Talking, conversation: Conversation): number {
     const row = this.rows(conversation).findLast(({ message }) => message.form === 'to-model');
     if (row === undefined || this.of === null) return 0;
-    const key = `${this.open} ${row.message.id} ${conversation.system}`;
+    const key = `${this.open} ${row.message.id} ${conversation.model} ${conversation.system}`;
     if (this.prompt.key !== key) {
       this.prompt = { key, tokens: 0 };
       void this.countPrompt(key, promptTokens(this.of, conversation, row.message));
@@ -549,7 +582,7 @@ async function promptTokens(
   question: Message,
 ): Promise<number> {
   try {
-    return (await promptFor(mesh, conversation, question)).length;
+    return (await promptFor(await mesh.answering(conversation.model), conversation, question)).length;
   } catch (error) {
     if (!(error instanceof PeerError)) throw error;
     return 0;

@@ -265,6 +265,7 @@ export const TurnView = memo(
         )}
         {state.kind !== 'none' && state.kind !== 'queued' && (
           <div class="answer" role="group" aria-label="Answer" aria-busy={isOpen}>
+            {turn.model !== '' && <p class="answer-by">{turn.model}</p>}
             {state.kind === 'thinking' && (
               <Waiting
                 text={

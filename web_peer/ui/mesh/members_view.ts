@@ -6,11 +6,12 @@ import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import type { Member as StateMember } from '../../src/state/generated/commands';
 import { type MeshState, serving } from '../../src/state/mesh_state';
 import { LOADING, PAUSED, runsAny, whyNotReady } from '../../src/state/readiness';
+import { seenAs } from '../../src/state/decoder_sight';
 import { unserved } from '../../src/session/routes';
 import { breakersSaid, delaysAmong, factsOf, standbysOf } from './member_card';
 import { sharesOf } from './fairness_lines';
 import type { Report } from './reports';
-import type { Coordination, LinkView, Member, MemberStatus, MeshView, Run } from '../app/view';
+import type { AnsweringView, Coordination, LinkView, Member, MemberStatus, MeshView, Run } from '../app/view';
 import { offeredUnitsText, runText } from '../kit/formatting';
 
 const UNIT_RUN = /\bunits (\d+)-(\d+)/g;
@@ -78,6 +79,7 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     return { ...view, doing, standsBy, facts: view.status === 'gone' ? [] : all };
   });
   return {
+    models: answeringViews(state, names, seen),
     model: modelName(state.model?.name ?? ''),
     inWords: state.model !== null || state.members.size === 0,
     runs: runsAny(state) && seen.online,
@@ -86,10 +88,37 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     members: members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? -1 : 1)),
     links: linkViews(state, seen),
     route,
-    answers: plan !== null && unserved(state, plan, seen.unreached).length === 0 && seen.online && !seen.lost,
+    answers: canAnswer(state, seen),
     whyNot: whyNot(state, names, seen),
     coordination: coordinationOf(names, seen),
   };
+}
+
+/** Whether a question would be answered now by the model of `state`. */
+function canAnswer(state: MeshState, { unreached, online, lost }: Seen): boolean {
+  const plan = serving(state);
+  return plan !== null && unserved(state, plan, unreached).length === 0 && online && !lost;
+}
+
+/** The models that answer in words: the mesh's own, then further ones by their names. */
+function answeringViews(
+  state: MeshState,
+  names: ReadonlyMap<string, string>,
+  seen: Seen,
+): readonly AnsweringView[] {
+  const own = state.model;
+  if (own === null) return [];
+  const viewOf = (name: string, label: string, sight: MeshState, around: Seen): AnsweringView => ({
+    name,
+    label,
+    context: sight.model?.context ?? 0,
+    answers: canAnswer(sight, around),
+    whyNot: whyNot(sight, names, around),
+  });
+  const further = [...state.decoders.keys()]
+    .sort()
+    .map((name) => viewOf(name, name, seenAs(state, name), { ...seen, lost: false }));
+  return [viewOf('', modelName(own.name), state, seen), ...further];
 }
 
 /** What `peer` runs of the models that are offered: "units 0–4 of detector". */

@@ -5,6 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { Config } from '../../../src/consensus/records';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
 import type {
+  Decoder,
   Member as StateMember,
   ModelOffer,
   PlanRecord,
@@ -217,6 +218,32 @@ describe('the mesh as shown', () => {
       route: [FOUNDER, ME],
       whyNot: '',
     });
+  });
+
+  it('tells of each model that answers in words whether it does now', () => {
+    const decoder: Decoder = {
+      ...{ model: 'y', units: 4, context: 512, sessions: 2, objective: 'latency' },
+      ...{
+        plan: plan([ME, 0, 4]),
+        proposed: null,
+        refused: '',
+        held: new Map([[ME, [{ first: 0, stop: 4 }]]]),
+      },
+    };
+    const lacks = { ...decoder, plan: null, refused: 'it lacks 12 MiB', held: new Map() };
+    const decoders = new Map([
+      ['other', decoder],
+      ['huge', lacks],
+    ]);
+    expect(meshView({ ...serves, decoders }, SEEN).models).toEqual([
+      { name: '', label: 'SmolLM2 135M Instruct', context: 2048, answers: true, whyNot: '' },
+      {
+        ...{ name: 'huge', label: 'huge', context: 512, answers: false },
+        whyNot: 'The mesh cannot answer now: it lacks 12 MiB.',
+      },
+      { name: 'other', label: 'other', context: 512, answers: true, whyNot: '' },
+    ]);
+    expect(meshView({ ...serves, decoders, model: null }, SEEN).models).toEqual([]);
   });
 
   it('shows who answers, loads, and left', () => {

@@ -64,6 +64,7 @@ function held(...commands: readonly ConversationCommand[]): Conversation {
 const around = (more: Partial<Around> = {}): Around => ({
   me: 'ann',
   place: 'mesh',
+  model: (name) => name,
   usedTokens: 0,
   ownsMesh: false,
   here: new Set(['ann', 'bob']),

@@ -2,9 +2,10 @@
 
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
+import { NoPlan } from '../../../src/errors';
 import { HIGHEST_VERSION } from '../../../src/limits';
 import type { MeshMember } from '../../../src/member/mesh_member';
-import type { ConversationCommand, Member } from '../../../src/state/generated/commands';
+import type { ConversationCommand, Decoder, Member } from '../../../src/state/generated/commands';
 import { converse } from '../../../src/state/conversations';
 import { EMPTY_STATE, type MeshState } from '../../../src/state/mesh_state';
 import { USUAL } from '../../../src/planner/sampling_defaults';
@@ -66,7 +67,8 @@ function seat({
   const members = new Map(['bob', me].map((peer) => [peer, { peer, name: peer } as Member]));
   const conversations = converse(new Map(), OTHERS);
   if (typeof conversations === 'string') throw new Error(conversations);
-  const state: MeshState = { ...EMPTY_STATE, members, conversations };
+  const decoders = new Map([OTHER, 'third'].map((name) => [name, { model: name } as Decoder]));
+  const state: MeshState = { ...EMPTY_STATE, members, conversations, decoders };
   const links = {
     ...{ on: () => () => undefined, isConnected: () => false, prepare: () => undefined },
     ...{ call: () => Promise.resolve({}), speaks: () => HIGHEST_VERSION },
@@ -74,8 +76,8 @@ function seat({
   const view = {
     ...{ me, state, leader: 'bob' },
     ...{ subscribe: () => () => undefined, onRole: () => () => undefined },
-    propose: ({ kind }: { kind: string }) => {
-      said.push(kind);
+    propose: ({ kind, model }: { kind: string; model?: string }) => {
+      said.push(model === undefined || model === '' ? kind : `${kind} ${model}`);
       return Promise.resolve();
     },
   };
@@ -87,7 +89,7 @@ function seat({
     },
   };
   const around = {
-    ...{ choices, myName: () => 'Ann' },
+    ...{ choices, myName: () => 'Ann', modelLabel: (name: string) => name },
     ...{ keepsWords: () => pins, link: () => '', entry: null, readable: (text: string) => text },
     ...{ name: (peer: string) => peer, token: () => undefined, over: () => undefined },
     tell,
@@ -96,7 +98,12 @@ function seat({
   // As long as what is said.
   const chat = (messages: readonly { readonly content: string }[]): Promise<number[]> =>
     Promise.resolve(messages.flatMap(({ content }) => Array.from(content, () => 1)));
-  const known = { ...mesh, prompts: { chat }, text: { encodeChat: () => [1, 2, 3] } };
+  const text = { encodeChat: () => [1, 2, 3] };
+  const answering = (name: string): Promise<unknown> =>
+    name === WITHDRAWN
+      ? Promise.reject(new NoPlan(`no model that answers in words is offered under the name ${name}`))
+      : Promise.resolve({ view, text, prompts: { chat } });
+  const known = { ...mesh, answering, text };
   talks.follow(known as unknown as MeshMember);
   const heard = async (): Promise<readonly string[]> => {
     await vi.advanceTimersByTimeAsync(1000);
@@ -104,6 +111,9 @@ function seat({
   };
   return { talks, heard };
 }
+
+const OTHER = 'other';
+const WITHDRAWN = 'withdrawn';
 
 const OWN = { temperature: 0.6, topK: 20, topP: 0.9, minP: 0.05, repetitionPenalty: 1.1 }; // a model's
 
@@ -193,6 +203,68 @@ describe('a conversation that begins', () => {
     expect(talks.talk.value).toMatchObject({ title: 'kept', readers: 'mesh' });
     expect(await heard()).toContain('ConversationStarted');
     expect(talks.list.value.filter(({ title }) => title === 'kept')).toHaveLength(2);
+  });
+});
+
+describe('the model that answers', () => {
+  it('is the one that was chosen, of each conversation, until another is', async () => {
+    const { talks, heard } = seat();
+    talks.choose('mesh');
+    talks.chooseModel(OTHER);
+    await heard();
+    expect(talks.model.value).toBe(OTHER);
+    talks.ask('to whom?', true);
+    await heard();
+    talks.chooseModel('third');
+    expect(await heard()).toEqual([
+      ...[`ConversationStarted ${OTHER}`, 'MessageAdded', 'ConversationChanged third'],
+    ]);
+  });
+
+  it('is each conversation’s own', async () => {
+    const { talks, heard } = seat();
+    talks.ask('first', true);
+    talks.chooseModel(OTHER);
+    const { id } = talks.talk.value;
+    talks.show('c');
+    await heard();
+    expect(talks.model.value).toBe(''); // as it was begun with
+    talks.show(id);
+    await heard();
+    expect(talks.model.value).toBe(OTHER);
+  });
+
+  it('is kept with a private conversation, over a visit too', async () => {
+    const { talks, heard } = seat();
+    talks.chooseModel(OTHER);
+    talks.ask('to whom?', true);
+    await heard();
+    const { talks: later, heard: looked } = seat();
+    later.look();
+    await looked();
+    const [kept] = later.list.value;
+    later.show(kept?.id ?? '');
+    await looked();
+    expect(later.model.value).toBe(OTHER);
+  });
+
+  it('that was withdrawn is said to be, and begins nothing', async () => {
+    const told: string[] = [];
+    const { talks, heard } = seat({ tell: (text) => void told.push(text) });
+    talks.chooseModel(WITHDRAWN);
+    await heard();
+    expect(told).toEqual([`no model that answers in words is offered under the name ${WITHDRAWN}`]);
+    expect(talks.model.value).toBe('');
+  });
+
+  it('is the mesh’s own where words stay in this tab', async () => {
+    const { talks, heard } = seat({ pins: true });
+    talks.chooseModel(OTHER);
+    await heard();
+    expect(talks.model.value).toBe('');
+    talks.choose('mesh');
+    await heard();
+    expect(talks.model.value).toBe(OTHER);
   });
 });
 

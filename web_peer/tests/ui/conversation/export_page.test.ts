@@ -15,7 +15,7 @@ const ONE = { at: 1, of: 1 };
 
 function turn(more: Partial<Turn>): Turn {
   const said = { id: '1', who: ANN, toPeople: false, question: 'Why?', branch: ONE, answer: 'Because.' };
-  return { ...said, asker: null, answers: ONE, state: DONE, open: false, ...more };
+  return { ...said, model: '', asker: null, answers: ONE, state: DONE, open: false, ...more };
 }
 
 function pageOf(turns: readonly Turn[], title = 'Fish', system = ''): Document {

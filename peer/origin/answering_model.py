@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from peer.errors import NoPlan
+from peer.errors import BadCommand, NoPlan
 from peer.limits import SESSION_BYTES
 from peer.model.local_model import LocalModel
 from peer.origin.answer_stream import Conversation
@@ -36,7 +36,15 @@ class AnsweringModel:
         """Whether an answer could begin now."""
         return self.sessions.can_answer
 
-    def conversation(self) -> Conversation:
-        """A new conversation with it. Close it when it is over. Raises NoPlan before the model is known."""
-        session = self.mark + os.urandom(SESSION_BYTES - len(self.mark))
-        return Conversation(self.sessions, self.model.prompts, session, self.sessions.own_ends)
+    def new_session(self) -> bytes:
+        """The id of a session of this model that nobody has."""
+        return self.mark + os.urandom(SESSION_BYTES - len(self.mark))
+
+    def conversation(self, session: bytes | None = None) -> Conversation:
+        """A conversation with it, in that session; None: in a new one. Close it when it is over. Raises NoPlan before
+        the model is known, BadCommand for a session of another model.
+        """
+        if session is not None and not session.startswith(self.mark):
+            raise BadCommand("expected a session of the model that answers")
+        own = self.sessions.own_ends if session is None else None
+        return Conversation(self.sessions, self.model.prompts, session or self.new_session(), own)
