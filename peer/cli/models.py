@@ -15,7 +15,12 @@ from planner.importers.families.table import rows as families
 from planner.model.import_index import ImportIndex
 from planner.model.store import Store
 
-_STATES: Final = {Kind.ANSWERS: "", Kind.EMBEDDINGS: "for embeddings", Kind.GRAPH: "for runs"}
+_STATES: Final = {
+    Kind.ANSWERS: "",
+    Kind.EMBEDDINGS: "for embeddings",
+    Kind.GRAPH: "for runs",
+    Kind.SPEECH: "for speech",
+}
 ID_DIGITS: Final = 12  # enough to name a model to `shoal serve`; more where two begin alike
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from peer.cli.chat import asker
 from peer.coordination.shared_weights import saved_by
 from peer.errors import BadCommand, CannotServe, PeerError
-from peer.launch.offered_models import Offered, Room, offer_of_store
+from peer.launch.offered_models import Offered, Room, offers_of_store
 from peer.launch.served_models import decoder_line, decoder_shown, offer_line, offer_shown
 from peer.launch.terminal import interrupts, out
 from peer.member.byte_sizes import bytes_text
@@ -42,13 +42,14 @@ async def offer(args: argparse.Namespace) -> int:
         raise BadCommand(f"--wait: expected seconds from 0 to {MOST_WAIT_S:.0f}, got {args.wait:g}")
     store = Store(args.store)
     room = Room(args.context, args.sessions)
-    wanted = await asyncio.to_thread(offer_of_store, store, args.model, args.weights, room, args.offered)
+    wanted = await asyncio.to_thread(offers_of_store, store, args.model, args.weights, room, args.offered)
     fetcher = Fetcher(store, parse_link(args.link).server)
     args.state = args.state / OWNERS
     with interrupts() as ctrl:
         async with asker(args, ctrl) as mesh:
             with ctrl.cancelling():
-                out.print(await give(mesh, wanted, fetcher, args.wait), markup=False)
+                for each in wanted:
+                    out.print(await give(mesh, each, fetcher, args.wait), markup=False)
                 return 0
 
 

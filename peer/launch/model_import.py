@@ -24,6 +24,8 @@ from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.encoder_file import encoder_file
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
+from planner.importers.speech.storing import put_encoded
+from planner.importers.speech.whisper import WhisperModel
 from planner.model.encoder import SourceEncoder
 from planner.model.import_index import Contents, ImportIndex
 from planner.model.manifest import decode_manifest
@@ -40,12 +42,15 @@ _DOES: Final = {
     Kind.ANSWERS: "answers in words",
     Kind.EMBEDDINGS: "makes embeddings",
     Kind.GRAPH: "computes outputs of inputs",
+    Kind.SPEECH: "writes what is said",
 }
 _DOES_NOT: Final = {
     Kind.ANSWERS: "answers no questions",
     Kind.EMBEDDINGS: "makes no embeddings",
     Kind.GRAPH: "is no model of inputs and outputs",
+    Kind.SPEECH: "writes nothing that is said",
 }
+_DECODES: Final = (Kind.ANSWERS, Kind.SPEECH)
 _ID = re.compile(rf"[0-9a-f]{{{PREFIX_DIGITS},64}}")
 
 
@@ -109,6 +114,8 @@ def find_or_import_graph(store: Store, name: str) -> str:
     contents = _contents(store, located)
     if isinstance(source, SourceGraph):
         return _found_graph(store, source, contents, name).model_id
+    if isinstance(source, WhisperModel):
+        raise UnknownArchitecture(f"{source.name} writes what is said: shoal offer has a mesh run it")
     if not isinstance(source, SourceEncoder):
         raise UnknownArchitecture(
             f"{source.name} answers in words and is no model of inputs and outputs{ONE_ANSWERS}"
@@ -119,18 +126,22 @@ def find_or_import_graph(store: Store, name: str) -> str:
 
 
 def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> StoredModel:
-    """As `find_or_import`, for whatever a mesh serves: a model that answers in words, or one of inputs and outputs."""
+    """As `find_or_import`, for whatever a mesh serves: a model that answers in words, one that writes what is said, or
+    one of inputs and outputs.
+    """
     found = _by_id(store, name)
-    if found is not None and found.kind is Kind.ANSWERS:
+    if found is not None and found.kind in _DECODES:
         return found
     if found is None:
         located = locate(name, store.root, say)
         if not _is_graph(located):
             contents = _contents(store, located)
             known = _known(store, located.name, weights, contents)
-            if known is not None and known.kind is Kind.ANSWERS:
+            if known is not None and known.kind in _DECODES:
                 return known
             source = located.open()
+            if isinstance(source, WhisperModel):
+                return _stored(store, _put(store, source, weights, contents, name))
             if not isinstance(source, SourceEncoder):
                 return _stored(store, _put(store, answering(source), weights, contents, name))
     return _stored(store, find_or_import_graph(store, name))
@@ -275,13 +286,25 @@ def _contents(store: Store, located: Located, beside: Mapping[str, Path] = Mappi
 
 def _put(
     store: Store,
-    source: SourceModel | SourceEncoder,
+    source: SourceModel | SourceEncoder | WhisperModel,
     weights: WeightFormat,
     contents: Contents,
     asked: str,
     expert_units: int = 1,
 ) -> str:
     """Imports anew. Raises ModelError, also where a file changed meanwhile, or StoreError."""
+    if isinstance(source, WhisperModel):
+        if expert_units != 1:
+            raise BadCommand(
+                f"--expert-units is for mixtures of experts, and {source.name} writes what is said"
+            )
+        with counting(f"cut and compare the encoder of {source.name}", "borders") as progress:
+            encoded = put_encoded(source, store, progress, say)
+        with counting(f"import {source.name} as {weights}") as progress:
+            model_id = build_model(source, weights, store, progress, speech=encoded)
+        contents.check()
+        ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
+        return model_id
     if isinstance(source, SourceEncoder):
         if expert_units != 1:
             raise BadCommand(f"--expert-units is for mixtures of experts, and {source.name} makes embeddings")

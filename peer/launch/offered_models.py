@@ -36,15 +36,15 @@ class Room:
     objective: Objective = "latency"
 
 
-def offer_of_store(
+def offers_of_store(
     store: Store, name: str, weights: WeightFormat, room: Room, called: str | None = None
-) -> Offered:
-    """The offer of a model, imported where the store does not have it, under its own name where it is not `called`
-    otherwise. Raises ModelError, and BadCommand for a name that no offer may have.
+) -> list[Offered]:
+    """The offers of a model and of its encoder, where it has one, imported where the store does not have it, under its
+    own name where it is not `called` otherwise. Raises ModelError, and BadCommand for a name that no offer may have.
     """
     from peer.launch.model_import import find_or_import_any  # importers, which status need not wait for
 
-    return _offer(store, find_or_import_any(store, name, weights), room, called)
+    return _offers(store, find_or_import_any(store, name, weights), room, called)
 
 
 def graph_of_store(store: Store, name: str) -> tuple[str, GraphManifest]:
@@ -59,7 +59,7 @@ def served_of_store(
     store: Store, names: Sequence[str], weights: WeightFormat, room: Room
 ) -> tuple[str | None, list[Offered]]:
     """Of the models of a mesh, imported where the store does not have them, the id of the first one that answers in
-    words (None: none does), and the offers of the others. Raises as `offer_of_store`.
+    words (None: none does), and the offers of the others. Raises as `offers_of_store`.
     """
     from peer.launch.model_import import find_or_import_any
 
@@ -70,15 +70,19 @@ def served_of_store(
         if found.kind is Kind.ANSWERS and own is None:
             own = found
         elif own is None or found.model_id != own.model_id:
-            offered.append(_offer(store, found, room, None))
+            offered += _offers(store, found, room, None)
     return own.model_id if own is not None else None, offered
 
 
-def _offer(store: Store, found: StoredModel, room: Room, called: str | None) -> Offered:
-    if found.kind is not Kind.ANSWERS:
-        return offer_of(found.model_id, called or found.name)
+def _offers(store: Store, found: StoredModel, room: Room, called: str | None) -> list[Offered]:
+    if found.kind not in (Kind.ANSWERS, Kind.SPEECH):
+        return [offer_of(found.model_id, called or found.name)]
     manifest = decode_manifest(store.manifest_bytes(found.model_id))
     context = min(room.context or CONTEXT, manifest.context)
+    parts: list[Offered] = []
+    if manifest.speech is not None:  # a recording takes its rows, whatever was said of conversations
+        context = manifest.context
+        parts = [offer_of(manifest.speech.encoder, f"{called or manifest.name}.encoder")]
     wanted = DecoderOffered(
         called or manifest.name,
         found.model_id,
@@ -87,7 +91,7 @@ def _offer(store: Store, found: StoredModel, room: Room, called: str | None) -> 
         room.sessions,
         room.objective,
     )
-    return _checked(wanted)
+    return [*parts, _checked(wanted)]
 
 
 async def offer_beside(mesh: MeshMember, wanted: Offered) -> None:

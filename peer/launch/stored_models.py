@@ -21,12 +21,13 @@ class Kind(Enum):
     ANSWERS = "answers"
     EMBEDDINGS = "embeddings"
     GRAPH = "graph"
+    SPEECH = "speech"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One model of a store. `kind`: whether it answers in words, makes embeddings, or computes outputs of inputs.
-    `units`: names of its units, or of the parts of an embedding model; `blobs`: what it is made of, each once.
+    """One model of a store. `kind`: what it does. `units`: names of its units, or of the parts of an embedding model;
+    `blobs`: what it is made of, each once.
     `whole`: every blob is here, so it can be served from this store if none is damaged.
     """
 
@@ -61,9 +62,16 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
             units = tuple(part.name for part in manifest.parts)
             every = (manifest.tokenizer, *(part.blob for part in manifest.parts))
         case Manifest():
-            kind, weights = Kind.ANSWERS, manifest.weights
+            kind = Kind.ANSWERS if manifest.speech is None else Kind.SPEECH
+            weights = manifest.weights
             units = tuple(unit.name for unit in manifest.units)
             every = (manifest.tokenizer, *manifest.blobs(0, len(units)))
+            if manifest.speech is not None:
+                encoder = stored_model(store, manifest.speech.encoder)
+                if encoder is None or encoder.kind is not Kind.GRAPH:
+                    return None
+                units = (*(f"encoder.{unit}" for unit in encoder.units), *units)
+                every = (manifest.speech.spectrogram, *every, *encoder.blobs)
         case _:
             assert_never(manifest)
     blobs = {blob.sha256: blob for blob in every}

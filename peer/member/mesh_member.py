@@ -31,11 +31,13 @@ from peer.member.reconnect import Away
 from peer.member.report_checks import checked_report
 from peer.member.status_report import report_of
 from peer.model.fetcher import Fetcher, PieceSource
+from peer.model.local_model import LocalModel
 from peer.model.piece_exchange import Pieces
 from peer.model.text_inputs import TextReader
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Conversation
 from peer.origin.answering_model import AnsweringModel
+from peer.origin.pinned_ends import OwnEnds, own_ends
 from peer.origin.run_client import RunClient, open_run
 from peer.replication.log_keeping import LogKeeping
 from peer.replication.replica import Beginning, Replica
@@ -167,6 +169,12 @@ class MeshMember:
         if self._fetcher is None:
             raise NoPlan("this peer is not in its mesh yet")
         await self._fetcher.blobs(blobs)
+
+    async def ends_of(self, model: LocalModel, threads: int) -> OwnEnds:
+        """Embedding and head of a further model that is known, to be run here. Raises NoPlan, CannotServe."""
+        if self._fetcher is None or model.manifest is None:
+            raise NoPlan("this peer is not in its mesh yet")
+        return await own_ends(model.manifest, model.store, self._fetcher, threads)
 
     async def text_reader(self, manifest: GraphManifest) -> TextReader:
         """What makes inputs of texts for such a model. Raises NoPlan; CannotServe, also for a model that takes none."""

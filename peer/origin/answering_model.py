@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from peer.errors import BadCommand, NoPlan
+from peer.errors import BadCommand, CannotServe, NoPlan
 from peer.limits import SESSION_BYTES
 from peer.model.local_model import LocalModel
 from peer.origin.answer_stream import Conversation
@@ -42,8 +42,12 @@ class AnsweringModel:
 
     def conversation(self, session: bytes | None = None) -> Conversation:
         """A conversation with it, in that session; None: in a new one. Close it when it is over. Raises NoPlan before
-        the model is known, BadCommand for a session of another model.
+        the model is known, BadCommand for a session of another model, CannotServe for one that writes what is said.
         """
+        if self.model.manifest is not None and self.model.manifest.speech is not None:
+            raise CannotServe(
+                f"{self.model.manifest.name} writes what is said and answers no questions: shoal transcribe asks it"
+            )
         if session is not None and not session.startswith(self.mark):
             raise BadCommand("expected a session of the model that answers")
         own = self.sessions.own_ends if session is None else None

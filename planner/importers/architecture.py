@@ -104,6 +104,9 @@ class Architecture:
     logit_scale: float = 1.0
     logit_softcap: float | None = None
     positions: int = 0  # rows of a table of positions that is added to the embedding; 0: none
+    encoded: int = (
+        0  # rows of an encoder that a conversation begins with; every token looks at them (cross-attention)
+    )
     rope_amplitude: float = 1.0  # of dimensions that rotate, in q and in k
     rope_base_1: float | None = None  # of rotary table 1, which has no scaling; None: there is none
     pattern: tuple[BlockKind, ...] = (BlockKind(),)  # block i is of kind i modulo their number
@@ -134,7 +137,8 @@ class SourceModel(Protocol):
     (qk_norm), ffn.{i}.norm, ffn.{i}.gate (gated), ffn.{i}.up|down, ffn.{i}.gate_bias|up_bias|down_bias (ffn_bias),
     attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias, head.norm_bias.
     Where there are experts: ffn.{i}.router, ffn.{i}.gate_e{N}|up_e{N}|down_e{N} instead of gate, up and down, and
-    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn).
+    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn). Where rows are encoded: cross.{i}.norm|q|k|v|o
+    with biases as those of attn.{i}.
     """
 
     @property

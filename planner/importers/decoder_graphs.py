@@ -22,7 +22,24 @@ def attn_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> byt
     rows = _with_positions(graph, a) if positions else _halves(graph, a)[0]
     normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
     made = graph.one("Add", rows, _after(graph, a, _attention(graph, a, kind, normed), "after"))
-    return graph.finish(_row(graph, a, made, made))
+    made = _row(graph, a, made, made)
+    return graph.finish(_of_tokens(graph, a, made))
+
+
+def cross_graph(a: Architecture) -> bytes:
+    """Attention of the tokens of a block to the encoded rows, whose keys and values are made as these rows pass."""
+    graph = UnitGraph()
+    width = a.heads * a.head_size
+    bias = "{}.bias".format if a.qkv_bias else (lambda _: "")
+    q = graph.linear(_norm(graph, a, INPUT, "norm"), "q", width, a.hidden, bias=bias("q"))
+    kv = graph.linear(INPUT, "kv", 2 * width, a.hidden, bias=bias("kv"))
+    k, v = graph.add("Split", kv, graph.sizes(width, width), outputs=2, axis=-1)
+    more = {} if a.attention_scale is None else {"scale": a.attention_scale}
+    attended = graph.attention(
+        q, k, v, heads=a.heads, kv_heads=a.heads, head_size=a.head_size, rotary=-1, stop=a.encoded, **more
+    )
+    looked = graph.linear(attended, "o", a.hidden, width, bias="o.bias" if a.o_bias else "")
+    return graph.finish(_of_tokens(graph, a, graph.one("Add", INPUT, looked)))
 
 
 def ffn_graph(a: Architecture, part: int = 0) -> bytes:
@@ -34,7 +51,8 @@ def ffn_graph(a: Architecture, part: int = 0) -> bytes:
         made = _experts(graph, a, normed, sums, part)
         return graph.finish(_row(graph, a, made if part == a.expert_units - 1 else rows, made))
     normed = _norm(graph, a, INPUT, "norm") if a.norm_before else INPUT
-    return graph.finish(graph.one("Add", INPUT, _after(graph, a, _feed_forward(graph, a, normed), "after")))
+    made = graph.one("Add", INPUT, _after(graph, a, _feed_forward(graph, a, normed), "after"))
+    return graph.finish(_of_tokens(graph, a, made))
 
 
 def block_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
@@ -79,7 +97,20 @@ def _after(graph: UnitGraph, a: Architecture, made: str, weight: str) -> str:
 def _with_positions(graph: UnitGraph, a: Architecture) -> str:
     places = graph.positions()
     last = graph.constant(np.array(a.positions - 1, np.int64))
-    return graph.one("Add", INPUT, graph.one("Gather", "positions", graph.one("Min", places, last), axis=0))
+    if a.encoded:
+        begun = graph.one("Sub", places, graph.constant(np.array(a.encoded, np.int64)))
+        places = graph.one("Max", begun, graph.constant(np.array(0, np.int64)))
+    added = graph.one("Gather", "positions", graph.one("Min", places, last), axis=0)
+    return _of_tokens(graph, a, graph.one("Add", INPUT, added))
+
+
+def _of_tokens(graph: UnitGraph, a: Architecture, made: str) -> str:
+    """`made` of tokens; rows that were encoded pass as they are."""
+    if not a.encoded:
+        return made
+    places = graph.one("Unsqueeze", graph.positions(), graph.sizes(-1))
+    is_token = graph.one("GreaterOrEqual", places, graph.constant(np.array(a.encoded, np.int64)))
+    return graph.one("Where", is_token, made, INPUT)
 
 
 def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) -> str:
@@ -97,6 +128,8 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
         more["scale"] = scale
     if a.attention_softcap is not None:
         more["softcap"] = a.attention_softcap
+    if a.encoded:
+        more["first"] = a.encoded
     attended = graph.attention(
         *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=kind.table, **more
     )

@@ -12,12 +12,20 @@ from typing import Final
 
 from planner.errors import UnknownArchitecture
 from planner.importers.architecture import Architecture, SourceModel
-from planner.importers.decoder_graphs import attn_graph, block_graph, embed_graph, ffn_graph, head_graph
+from planner.importers.decoder_graphs import (
+    attn_graph,
+    block_graph,
+    cross_graph,
+    embed_graph,
+    ffn_graph,
+    head_graph,
+)
 from planner.importers.rotary import rotary_tables_of
 from planner.model.blob_plan import BlobPlan
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
 from planner.model.graph_manifest import KvState
 from planner.model.lowering import kernel_head_size
+from planner.model.speech import Speech
 from planner.model.store import Store
 from planner.model.units import Progress, StoredParts
 from planner.types import WeightFormat
@@ -30,19 +38,22 @@ def build_model(
     weights: WeightFormat,
     store: Store,
     progress: Progress | None = None,
+    speech: Speech | None = None,
     *,
     expert_units: int = 1,
 ) -> str:
     """Cuts `source` into units and puts them into `store`; returns the model id. Raises as `decoder_source` and
     build_decoder.
     """
-    return build_decoder(decoder_source(source, weights, expert_units), store, progress)
+    return build_decoder(decoder_source(source, weights, expert_units, speech), store, progress)
 
 
-def decoder_source(source: SourceModel, weights: WeightFormat, expert_units: int = 1) -> DecoderSource:
+def decoder_source(
+    source: SourceModel, weights: WeightFormat, expert_units: int = 1, speech: Speech | None = None
+) -> DecoderSource:
     """What is stored of `source`. `expert_units`: how many units, each with a blob of its own, the experts of each
-    block are divided among; rows that cross borders have twice the values then. Raises ModelError for numbers and
-    tensors that do not fit.
+    block are divided among; rows that cross borders have twice the values then. `speech`: how it writes what is said,
+    where it does. Raises ModelError for numbers and tensors that do not fit.
     """
     a = source.architecture
     if expert_units != 1:
@@ -63,6 +74,7 @@ def decoder_source(source: SourceModel, weights: WeightFormat, expert_units: int
         rotary=rotary_tables_of(a),
         tokenizer=source.tokenizer,
         sampling=source.sampling,
+        speech=speech,
         blobs=_blobs(source, a, weights),
         units=_units(a),
     )
@@ -102,6 +114,10 @@ def _blobs(source: SourceModel, a: Architecture, weights: WeightFormat) -> dict[
         if a.parallel:
             _ffn_parts(attn, a, block)
         plans[f"attn.{block}"] = attn.plan()
+        if a.encoded:
+            cross = StoredParts(source, weights)
+            _cross_parts(cross, a, block)
+            plans[f"cross.{block}"] = cross.plan()
         for part in range(0 if a.parallel else a.expert_units):
             ffn = StoredParts(source, weights)
             _ffn_parts(ffn, a, block, part)
@@ -133,6 +149,18 @@ def _attn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
         blob.vector("o.bias", [(f"{prefix}.o_bias", a.hidden)])
     if a.norm_after:
         _norm(blob, a, "after", f"{prefix}.after")
+
+
+def _cross_parts(blob: StoredParts, a: Architecture, block: int) -> None:
+    prefix, width = f"cross.{block}", a.heads * a.head_size
+    _norm(blob, a, "norm", f"{prefix}.norm")
+    for name, parts in (("q", ("q",)), ("kv", ("k", "v"))):
+        blob.linear(name, [(f"{prefix}.{part}", width) for part in parts], a.hidden)
+        if a.qkv_bias:
+            blob.vector(f"{name}.bias", [(f"{prefix}.{part}_bias", width) for part in parts])
+    blob.linear("o", [(f"{prefix}.o", a.hidden)], width)
+    if a.o_bias:
+        blob.vector("o.bias", [(f"{prefix}.o_bias", a.hidden)])
 
 
 def _ffn_name(a: Architecture, block: int, part: int) -> str:
@@ -183,11 +211,15 @@ def _units(a: Architecture) -> list[UnitSource]:
     ffn = [ffn_graph(a, part) for part in parts]
     unused = a.experts - a.experts_chosen
     idle = [3 * a.hidden * a.ffn * len(a.experts_of(part)) * unused // max(1, a.experts) for part in parts]
+    cross = cross_graph(a) if a.encoded else b""
     for block in range(a.blocks):
         kind = a.kind(block)
         kv = (KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window),)
         graph = (block_graph if a.parallel else attn_graph)(a, kind, bool(a.positions) and not block)
         units.append(UnitSource(f"attn.{block}", graph, f"attn.{block}", kv))
+        if a.encoded:
+            looked = (KvState(a.heads, kernel_head_size(a.head_size), None),)
+            units.append(UnitSource(f"cross.{block}", cross, f"cross.{block}", looked))
         for part in parts:
             name = _ffn_name(a, block, part)
             units.append(UnitSource(name, ffn[part], name, idle_params=idle[part]))

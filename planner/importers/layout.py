@@ -48,6 +48,12 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         if a.o_bias:
             shapes[f"{attn}.o_bias"] = (a.hidden,)
         norm(f"{attn}.after", a.norm_after)
+        if a.encoded:
+            norm(f"cross.{i}.norm")
+            for part, rows in (("q", queries), ("k", queries), ("v", queries), ("o", a.hidden)):
+                shapes[f"cross.{i}.{part}"] = (rows, a.hidden if part != "o" else queries)
+                if a.qkv_bias if part != "o" else a.o_bias:
+                    shapes[f"cross.{i}.{part}_bias"] = (rows,)
         norm(f"{ffn}.norm", a.norm_before and not a.one_norm)
         if a.experts:
             shapes[f"{ffn}.router"] = (a.experts, a.hidden)

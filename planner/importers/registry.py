@@ -27,6 +27,7 @@ from planner.importers.package_files import (
 )
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
+from planner.importers.speech.whisper import WhisperModel, is_whisper, open_whisper
 from planner.model.encoder import SourceEncoder
 
 HF_PREFIX = "hf:"
@@ -40,6 +41,7 @@ FOLDER_SETTINGS = (
     "tokenizer_config.json",
     "chat_template.jinja",
     "chat_template.json",
+    "preprocessor_config.json",
     INDEX,
     *FOLDER_FILES,
 )  # all that an import reads of a folder beside its weights
@@ -184,7 +186,7 @@ GRAPH_NAMES: Mapping[str, GraphFile] = {
     ),
 }
 
-Source = SourceModel | SourceEncoder | SourceGraph
+Source = SourceModel | SourceEncoder | SourceGraph | WhisperModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,11 @@ def answering(source: Source) -> SourceModel:
         raise UnknownArchitecture(
             f"{source.name} computes outputs of inputs and answers no questions: choose another model here"
         )
+    if isinstance(source, WhisperModel):
+        raise UnknownArchitecture(
+            f"{source.name} writes what is said and answers no questions: shoal offer has a mesh run it for "
+            "shoal transcribe; choose another model here"
+        )
     return source
 
 
@@ -274,6 +281,7 @@ def embedding(source: Source) -> SourceEncoder:
     """The source, if it makes embeddings. Raises UnknownArchitecture for any other model."""
     if not isinstance(source, SourceEncoder):
         does = "computes outputs of inputs" if isinstance(source, SourceGraph) else "answers in words"
+        does = "writes what is said" if isinstance(source, WhisperModel) else does
         raise UnknownArchitecture(
             f"{source.name} {does} and makes no embeddings: expected a sentence-transformers folder "
             f"with a BERT encoder, hf:owner/repo of one, or one of {', '.join(ENCODER_NAMES)}"
@@ -355,7 +363,8 @@ def _folder(folder: Path, name: str | None = None) -> Located:
             return _gguf(folder / first[0])
         raise NoSuchModel(f"{folder} holds several GGUF files, name one: {', '.join(ggufs)[:400]}")
     called = _called(name or folder.resolve().name)
-    opened = open_encoder if is_encoder(folder) else open_safetensors
+    opened: Callable[[Path, str], Source] = open_encoder if is_encoder(folder) else open_safetensors
+    opened = open_whisper if is_whisper(folder) else opened
     if not (folder / "config.json").is_file():
         return Located(called, partial(opened, folder, called))  # which says what it lacks
     settings = {file for pattern in FOLDER_SETTINGS for file in folder.glob(pattern) if file.is_file()}

@@ -25,6 +25,7 @@ from planner.model.manifest import (
 )
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import TokenizerSource
+from planner.model.speech import Speech
 from planner.model.store import PIECE_BYTES, BlobRef, Store
 from planner.model.units import Progress, params_of, resident_bytes
 from planner.types import UnitKind, WeightFormat
@@ -63,6 +64,7 @@ class DecoderSource:
     sampling: SamplingDefaults | None
     blobs: Mapping[str, BlobPlan]
     units: Sequence[UnitSource]
+    speech: Speech | None = None
 
 
 def build_decoder(source: DecoderSource, store: Store, progress: Progress | None = None) -> str:
@@ -138,6 +140,7 @@ def _manifest(
         add_bos=tokenizer.add_bos,
         units=tuple(units),
         sampling=source.sampling,
+        speech=source.speech,
     )
 
 

@@ -52,6 +52,7 @@ from planner.model.compose import Blobs, Declared, checked_graph, wrong_graph
 from planner.model.graph_manifest import MAX_HEAD_SIZE, MAX_HEADS
 from planner.model.kv_window import KvWindow
 from planner.model.manifest import (
+    MAX_CONTEXT,
     MAX_SCRATCH,
     MAX_VOCAB,
     KvPair,
@@ -104,6 +105,8 @@ _EXPERTS: Final[Mapping[str, int]] = {**_WEIGHT, "count": AttributeProto.INT}
 MAX_EXPERTS: Final = 1024
 EXPERT_PARTS: Final = ("gate_up", "down")  # the matrices of one expert
 _SOFT: Final[Mapping[str, int]] = {"scale": AttributeProto.FLOAT, "softcap": AttributeProto.FLOAT}
+_BOUNDS: Final[Mapping[str, int]] = {"first": AttributeProto.INT, "stop": AttributeProto.INT}
+FAR: Final = -(10**18)  # added to the score of a position that is not looked at: its share is exactly 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +405,7 @@ class _Graph:
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.sums: dict[str, str] = {}  # of blocks of columns, by what is summed
+        self.unseen: dict[tuple[int, int], str] = {}  # what is added to scores, by the bounds of an Attention
         self._names: dict[str, str] = {}  # of initializers, by their key
         self._made = 0
 
@@ -841,12 +845,13 @@ class _Lowering:
     def _attention(self, node: NodeProto) -> None:
         """Attention over what is cached and the step's own keys and values, which are put there."""
         graph = self._graph
-        facts = _facts(self._part, node, _ATTENTION, _SOFT)
+        facts = _facts(self._part, node, _ATTENTION, {**_SOFT, **_BOUNDS})
         size, pair = facts["head_size"], self._pair(facts)
+        bounds = facts.get("first", 0), facts.get("stop", 0)
         inputs = [self._name(name) for name in node.input]
         if len(inputs) not in (1, 3) or "" in inputs or len(node.output) != 1:
             raise wrong_graph(self._unit.name, "Attention: q, k and v, or one input, and one output expected")
-        if graph.placed == "packed" and (pair.window is not None or facts.get("softcap")):
+        if graph.placed == "packed" and (pair.window is not None or facts.get("softcap") or any(bounds)):
             raise wrong_graph(self._unit.name, NOT_ON_GPU)
         filled = pair.head_size != size
         output = self._name(node.output[0])
@@ -865,6 +870,8 @@ class _Lowering:
             lengths = [WINDOW_SEQLENS, WINDOW_TOTAL]
             if turning:
                 turning.append(POSITION_IDS)
+        if any(bounds):
+            turning = [*turning, *[""] * (3 - len(turning)), self._unseen(bounds)]
         attended = graph.add(
             "GroupQueryAttention",
             [*operands, key, value, *lengths, *turning],
@@ -874,12 +881,32 @@ class _Lowering:
             domain=MICROSOFT,
             num_heads=facts["heads"],
             kv_num_heads=facts["kv_heads"],
-            do_rotary=int(bool(turning)),
+            do_rotary=int(table >= 0),
             rotary_interleaved=0,
             **attributes,
         )
         if filled:
             self._cut_heads(size, attended, output)
+
+    def _unseen(self, bounds: tuple[int, int]) -> str:
+        """What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at."""
+        graph, (first, stop) = self._graph, bounds
+        if bounds in graph.unseen:
+            return graph.unseen[bounds]
+        tokens = graph.add("Shape", ["hidden"], graph.new(), end=2, start=1)
+        count = graph.add("Cast", ["total"], graph.new(), to=TensorProto.INT64)
+        places = graph.add("Range", [graph.shape(0), count, graph.shape(1)], graph.new())
+        if stop:
+            outside = graph.add("GreaterOrEqual", [places, graph.shape(stop)], graph.new())
+        if first:
+            before = graph.add("Less", [places, graph.shape(first)], graph.new())
+            outside = graph.add("Or", [outside, before], graph.new()) if stop else before
+        marks = graph.add("Cast", [outside], graph.new(), to=TensorProto.FLOAT)
+        far = graph.add("Cast", [graph.shape(FAR)], graph.new(), to=TensorProto.FLOAT)
+        added = graph.add("Mul", [marks, far], graph.new())
+        axes = graph.add("Concat", [graph.shape(1, 1), tokens, count], graph.new(), axis=0)
+        made = graph.unseen[bounds] = graph.add("Expand", [added, axes], graph.new())
+        return made
 
     def _pair(self, facts: Mapping[str, Any]) -> KvPair:
         """The arrays that an Attention uses. Raises CorruptStore unless its numbers and those of the manifest agree."""
@@ -901,6 +928,13 @@ class _Lowering:
             raise wrong_graph(self._unit.name, f"Attention: rotary table {table} does not fit")
         if not all(0 <= facts.get(name, 0) < math.inf for name in _SOFT):
             raise wrong_graph(self._unit.name, "Attention: finite scale and softcap expected")
+        bounds = facts.get("first", 0), facts.get("stop", 0)
+        if not all(0 <= bound <= MAX_CONTEXT for bound in bounds) or (
+            any(bounds) and pair.window is not None
+        ):
+            raise wrong_graph(
+                self._unit.name, "Attention: first and stop of a state without a window expected"
+            )
         return pair
 
     def _filled_heads(self, size: int, source: str) -> str:

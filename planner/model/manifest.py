@@ -42,6 +42,7 @@ from planner.model.graph_manifest import (
 )
 from planner.model.kv_window import KvWindow, window_of
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.speech import Speech, speech_document, speech_of
 from planner.types import Unit, UnitKind, WeightFormat
 
 MAX_HIDDEN: Final = 1 << 17
@@ -124,7 +125,8 @@ class Manifest:
 
     `hidden`: values of a row that crosses borders. `context`: the longest it was trained for, tokens. `scratch`: of the
     widest row of activations that a token has, values. `rotary`: by how much a position turns each pair of a head, for
-    each table that units name. `sampling`: of the model's own files; None where they say nothing.
+    each table that units name. `sampling`: of the model's own files; None where they say nothing. `speech`: how it
+    writes what is said; None where it answers questions.
     """
 
     name: str
@@ -141,6 +143,7 @@ class Manifest:
     add_bos: bool
     units: tuple[ManifestUnit, ...]
     sampling: SamplingDefaults | None = None
+    speech: Speech | None = None
 
     def planner_units(self) -> tuple[Unit, ...]:
         """Returns the units as the planner counts them: bytes, floating-point operations, bytes of cache."""
@@ -215,6 +218,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 "end_tokens": list(manifest.end_tokens),
                 "add_bos": manifest.add_bos,
                 **({} if manifest.sampling is None else {"sampling": sampling_document(manifest.sampling)}),
+                **({} if manifest.speech is None else {"speech": speech_document(manifest.speech)}),
             },
         }
     )
@@ -229,13 +233,14 @@ def decode_manifest(encoded: bytes) -> Manifest:
     said = root.fields("decoder")
     vocab = said.count("vocab", MAX_VOCAB, least=1)
     hidden = said.count("hidden", MAX_HIDDEN, least=1)
+    context = said.count("context", MAX_CONTEXT, least=1)
     _check_chain(graph, vocab, hidden)
     return Manifest(
         name=graph.name,
         weights=said.choice("weights", get_args(WeightFormat)),
         vocab=vocab,
         hidden=hidden,
-        context=said.count("context", MAX_CONTEXT, least=1),
+        context=context,
         scratch=said.count("scratch", MAX_SCRATCH, least=1),
         rotary=tuple(
             table.numbers("frequencies", MAX_FREQUENCIES)
@@ -250,6 +255,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         add_bos=said.boolean("add_bos"),
         units=_units(graph, hidden),
         sampling=sampling_of(said.fields("sampling")) if said.has("sampling") else None,
+        speech=speech_of(said.fields("speech"), vocab, context) if said.has("speech") else None,
     )
 
 

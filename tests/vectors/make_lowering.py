@@ -63,6 +63,23 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
             "pattern": (BlockKind(table=-1),),
         },
     ),
+    "8bit, encoded rows, positions": (
+        "8bit",
+        {
+            "encoded": 24,
+            "positions": 64,
+            "norm": "layer",
+            "norm_bias": True,
+            "gated": False,
+            "activation": "gelu",
+            "ffn_bias": True,
+            "o_bias": True,
+            "qkv_bias": True,
+            "head_size": 10,
+            "rope_dims": 10,
+            "pattern": (BlockKind(table=-1),),
+        },
+    ),
     "8bit, experts": (
         "8bit",
         {"experts": 4, "experts_chosen": 2, "experts_normed": True, "shared_ffn": 40, "hidden": 48},

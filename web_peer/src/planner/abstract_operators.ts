@@ -14,6 +14,7 @@ const MAX_HEADS = 1024;
 const MAX_HEAD_SIZE = 1024;
 const MAX_INDEX = 16; // of state and of rotary tables
 const MAX_NUMBER = 1e6;
+const MAX_POSITIONS = 1 << 24;
 
 /** `x` times a stored matrix of (rows, columns), plus a bias where there is one. */
 export interface LinearOperator {
@@ -37,6 +38,8 @@ export interface AttentionOperator {
   readonly rotary: number;
   readonly scale: number; // 0: of the head's size
   readonly softcap: number; // 0: none
+  readonly first: number; // positions from here on alone are looked at
+  readonly stop: number; // and up to here; 0: all
 }
 
 /** Rows of a stored table of (rows, columns), by token. */
@@ -106,6 +109,8 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
         rotary: said.integer('rotary', -1, MAX_INDEX),
         scale: said.number('scale', MAX_NUMBER),
         softcap: said.number('softcap', MAX_NUMBER),
+        first: said.optional('first', MAX_POSITIONS),
+        stop: said.optional('stop', MAX_POSITIONS),
       } as const;
       said.finish();
       return found;
@@ -172,6 +177,11 @@ class Attributes {
       throw this.wrong(name, `a whole number from ${least} to ${most}`);
     }
     return value;
+  }
+
+  /** A whole number from 0 on; 0 where it is left out. */
+  optional(name: string, most: number): number {
+    return this.left.has(name) ? this.integer(name, 0, most) : 0;
   }
 
   /** From 0 on; 0 where it is left out. */

@@ -53,6 +53,7 @@ export const POSITION_IDS = 'position_ids';
 // onnxruntime-web 1.30 leaves soft caps and position ids out without a word.
 const NOT_ON_GPU =
   'attention with a window or a soft cap is not computed right on a GPU: a tab computes it without one';
+const FAR = -(10 ** 18); // added to the score of a position that is not looked at: its share is exactly 0
 const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
 
 /** A table whose rows are looked up by token: the stored tensors of `unit` called `weight`. */
@@ -225,6 +226,7 @@ class Lowering implements Making {
   readonly isFlat: boolean;
   readonly locations: Map<string, Location>;
   readonly sums = new Map<string, string>();
+  private readonly unseen = new Map<string, string>(); // what is added to scores, by the bounds of an Attention
   readonly matrices = new Map<string, string>();
   private readonly manifest: Manifest;
 
@@ -407,7 +409,8 @@ class Lowering implements Making {
     const { draft } = this;
     const { inputs, output, heads, kvHeads, headSize, softcap, rotary } = operator;
     const pair = this.pairOf(unit, operator);
-    if (this.provider === 'webgpu' && (pair.window !== null || softcap !== 0))
+    const isBounded = operator.first !== 0 || operator.stop !== 0;
+    if (this.provider === 'webgpu' && (pair.window !== null || softcap !== 0 || isBounded))
       throw wrongGraph(unit, NOT_ON_GPU);
     const isFilled = pair.headSize !== headSize;
     const [packed = '', key = '', value = ''] = inputs;
@@ -419,12 +422,14 @@ class Lowering implements Making {
     const attributes: Record<string, Attribute> = {
       num_heads: heads,
       kv_num_heads: kvHeads,
-      do_rotary: Number(turning.length > 0),
+      do_rotary: Number(rotary >= 0),
       rotary_interleaved: 0,
     };
     if (isFilled || operator.scale !== 0) attributes['scale'] = { float: operator.scale || headSize ** -0.5 };
     if (softcap !== 0) attributes['softcap'] = { float: softcap };
     if (pair.window !== null) attributes['local_window_size'] = pair.window;
+    const gaps = isBounded ? ['', '', ''].slice(turning.length) : [];
+    const unseen = isBounded ? [this.unseenBeyond(operator)] : [];
     const attended = isFilled ? draft.fresh() : output;
     draft.add(
       'GroupQueryAttention',
@@ -433,6 +438,7 @@ class Lowering implements Making {
         ...[pair.key, pair.value],
         ...(isWindowed ? [WINDOW_SEQLENS, WINDOW_TOTAL] : ['seqlens', 'total']),
         ...turning,
+        ...[...gaps, ...unseen],
       ],
       [attended, `${pair.key}.out`, `${pair.value}.out`],
       attributes,
@@ -441,8 +447,32 @@ class Lowering implements Making {
     if (isFilled) this.cutHeads(headSize, pair.headSize, attended, output);
   }
 
+  /** What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at. */
+  private unseenBeyond({ first, stop }: AttentionOperator): string {
+    const { draft } = this;
+    const known = this.unseen.get(`${first} ${stop}`);
+    if (known !== undefined) return known;
+    const tokens = draft.add('Shape', ['hidden'], draft.fresh(), { end: 2, start: 1 });
+    const count = draft.add('Cast', ['total'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
+    const places = draft.add('Range', [draft.vector([0]), count, draft.vector([1])], draft.fresh());
+    let outside = '';
+    if (stop !== 0) outside = draft.add('GreaterOrEqual', [places, draft.vector([stop])], draft.fresh());
+    if (first !== 0) {
+      const before = draft.add('Less', [places, draft.vector([first])], draft.fresh());
+      outside = stop === 0 ? before : draft.add('Or', [outside, before], draft.fresh());
+    }
+    const marks = draft.add('Cast', [outside], draft.fresh(), { to: ELEMENT_TYPES.float32 });
+    const far = draft.add('Cast', [draft.vector([FAR])], draft.fresh(), { to: ELEMENT_TYPES.float32 });
+    const added = draft.add('Mul', [marks, far], draft.fresh());
+    const axes = draft.add('Concat', [draft.vector([1, 1]), tokens, count], draft.fresh(), { axis: 0 });
+    const made = draft.add('Expand', [added, axes], draft.fresh());
+    this.unseen.set(`${first} ${stop}`, made);
+    return made;
+  }
+
   /** Where it keeps keys and values. Raises CannotServe where its numbers do not fit them. */
-  private pairOf(unit: ManifestUnit, { heads, kvHeads, headSize, state, rotary }: AttentionOperator): KvPair {
+  private pairOf(unit: ManifestUnit, operator: AttentionOperator): KvPair {
+    const { heads, kvHeads, headSize, state, rotary, first, stop } = operator;
     const pair = unit.kv[state];
     const angles = rotary < 0 ? 0 : this.manifest.rotary[rotary]?.length;
     const size = kernelHeadSize(headSize);
@@ -452,7 +482,8 @@ class Lowering implements Making {
       heads % kvHeads === 0 &&
       headSize % 2 === 0 &&
       angles !== undefined &&
-      angles <= size / 2;
+      angles <= size / 2 &&
+      (pair.window === null || (first === 0 && stop === 0));
     if (!fits) throw wrongGraph(unit, 'Attention that fits its state and its rotary table expected');
     return pair;
   }

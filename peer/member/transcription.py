@@ -1,0 +1,277 @@
+"""What is said in a recording, written by a model of the mesh: its encoder by runs, its decoder by sessions. Edge.
+
+A window of sound is a conversation that begins with the rows of the encoder. So what stages made of these rows, keys
+and values of every block, is in their caches, and survives a lost peer as other caches do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from peer.errors import BadCommand, CannotServe, NoPlan, PeerError, RunFailed
+from peer.member.mesh_member import MeshMember
+from peer.model.sound import Samples, Spectrogram, window_of
+from peer.model.speech_rules import FRAMES_OF_S, Floats, Said, Writing, language_of, parts_of
+from peer.origin.answer_stream import Conversation, Delta, Settings
+from peer.origin.answering_model import AnsweringModel
+from peer.origin.pinned_ends import OwnEnds
+from peer.origin.run_client import RunClient
+from peer.origin.speech_ends import SpeechEnds, by_rules
+from peer.session.sampling import GREEDY, Sampling
+from planner.errors import PlannerError
+from planner.model.manifest import Manifest
+from planner.model.speech import Speech, languages_line
+
+LEARNT_WITHIN_S: Final = 5.0  # what is not here by then writes no speech as yet
+MEL: Final = "mel"  # the input of an encoder
+ENCODED: Final = "encoded"  # its output
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechAsked:
+    """How a recording is to be written. `language`: a code such as "en"; None: the one that its first window is in.
+    `translated`: into English. `times`: with times. `max_tokens`: of each window; None: as many as there is room for.
+    """
+
+    language: str | None = None
+    translated: bool = False
+    times: bool = True
+    sampling: Sampling = GREEDY
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of what is said. Times from the beginning; `tokens` with those of times; `mean_log_share`: of the window's
+    tokens, the mean logarithm of their probability.
+    """
+
+    start_ms: int
+    end_ms: int
+    text: str
+    tokens: tuple[int, ...]
+    mean_log_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What came of a window: its parts, and up to where the recording is written, of how much. `language`: its code,
+    "" where the model knows one.
+    """
+
+    segments: tuple[Segment, ...]
+    done_ms: int
+    total_ms: int
+    language: str
+
+
+class Transcriber:
+    """A model of the mesh that writes what is said, as this peer asks it. Several recordings may be written at once."""
+
+    def __init__(
+        self, mesh: MeshMember, name: str, answering: AnsweringModel, manifest: Manifest, ends: OwnEnds
+    ) -> None:
+        """`ends`: of the decoder; they are closed with it. `manifest` says that it writes speech."""
+        assert manifest.speech is not None
+        self.name = name
+        self.model_id = answering.chosen.model
+        self.speech: Speech = manifest.speech
+        self._mesh = mesh
+        self._answering = answering
+        self._manifest = manifest
+        self._ends = ends
+        path = answering.model.store.blob_path(self.speech.spectrogram.sha256)
+        self._spectrogram = Spectrogram(path, self.speech, 1)
+        self._one = asyncio.Lock()  # the spectrogram makes one at a time
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that it knows; none where it knows one only."""
+        return tuple(sorted(self.speech.languages))
+
+    def check(self, asked: SpeechAsked) -> None:
+        """Raises BadCommand for what this model cannot do."""
+        if (
+            asked.language is not None
+            and self.speech.languages
+            and asked.language not in self.speech.languages
+        ):
+            raise BadCommand(
+                f"{self.name} does not know the language {asked.language!r:.40}; it knows "
+                f"{languages_line(self.speech.languages)}"
+            )
+        if asked.translated and self.speech.translate is None:
+            raise BadCommand(f"{self.name} does not translate: expected a model of several languages")
+        room = self._manifest.context - self.speech.rows
+        if asked.max_tokens is not None and not 1 <= asked.max_tokens <= room:
+            raise BadCommand(f"expected 1 to {room} tokens of a window, got {asked.max_tokens}")
+
+    async def written(self, samples: Samples, asked: SpeechAsked = SpeechAsked()) -> AsyncGenerator[Written]:
+        """What is said, a window at a time. `samples`: int16 (samples,), 16 kHz. Leaving the loop ends the work.
+
+        Raises BadCommand for what the model cannot do, NoPlan, AnswerFailed, RunFailed, CannotServe.
+        """
+        self.check(asked)
+        async with self._one:
+            frames = await asyncio.to_thread(self._spectrogram.frames, samples)
+        ends = SpeechEnds(self._ends, self._manifest.vocab)
+        run = await self._mesh.open_run(self._encoder())
+        session = self._answering.new_session()
+        conversation = Conversation(self._answering.sessions, self._answering.model.prompts, session, ends)
+        try:
+            async with aclosing(self._windows(frames, asked, run, conversation, ends)) as windows:
+                async for window in windows:
+                    yield window
+        finally:
+            with suppress(Exception):  # the mesh may be gone already, and said so
+                conversation.close()
+            await run.close()
+
+    async def close(self) -> None:
+        """Gives back the memory of the ends."""
+        await self._ends.close()
+
+    async def _windows(
+        self, frames: Floats, asked: SpeechAsked, run: RunClient, conversation: Conversation, ends: SpeechEnds
+    ) -> AsyncGenerator[Written]:
+        speech, total, seek = self.speech, frames.shape[1], 0
+        writing = Writing(speech, min(self._manifest.end_tokens), None, asked.translated, asked.times)
+        if asked.language is not None and speech.languages:
+            writing = replace(writing, language=speech.languages[asked.language])
+        while seek < total:
+            count = min(total - seek, speech.frames)
+            rows = await self._encoded(run, window_of(frames, seek, speech.frames))
+            if writing.language is None and speech.languages:
+                prompt = ends.window(rows, (speech.start,), lambda logits, _: _alone(logits, speech))
+                (language,) = await _tokens(conversation, prompt, Settings(max_tokens=1, ignore_end=True))
+                writing = replace(writing, language=language)
+                prompt = ends.again(writing.prompt, by_rules(writing))
+            else:
+                prompt = ends.window(rows, writing.prompt, by_rules(writing))
+            found = await _tokens(
+                conversation, prompt, Settings(sampling=asked.sampling, max_tokens=asked.max_tokens)
+            )
+            tokens = [token for token in found if token != writing.end]
+            shares = ends.log_shares
+            parts, later = parts_of(tokens, speech, seek, count)
+            mean = sum(shares) / len(shares) if shares else 0.0
+            seek += later
+            yield Written(
+                tuple(self._segment(part, writing.end, mean) for part in parts),
+                min(seek, total) * 1000 // FRAMES_OF_S,
+                total * 1000 // FRAMES_OF_S,
+                next((code for code, each in speech.languages.items() if each == writing.language), ""),
+            )
+
+    def _segment(self, part: Said, end: int, mean: float) -> Segment:
+        words = [token for token in part.tokens if token < end]
+        text = self._answering.model.text.decode(words)
+        return Segment(part.start_ms, part.end_ms, text, part.tokens, mean)
+
+    def _encoder(self) -> str:
+        """The name under which the mesh offers the encoder. Raises NoPlan."""
+        for name, offer in sorted(self._mesh.view.state.offers.items()):
+            if offer.model == self.speech.encoder:
+                return name
+        raise NoPlan(f"this mesh does not run the encoder of {self.name}: shoal offer LINK has it run both")
+
+    async def _encoded(self, run: RunClient, window: Floats) -> Floats:
+        """float32 (rows, width). Raises RunFailed."""
+        made = (await run.run({MEL: window}))[ENCODED]
+        expected = (1, self.speech.rows, self._manifest.hidden)
+        if made.shape != expected or not np.isfinite(made).all():
+            raise RunFailed(f"the encoder of {self.name} made no finite numbers of shape {expected}")
+        rows: Floats = made[0].astype(np.float32, copy=False)
+        return rows
+
+
+def _alone(logits: Floats, speech: Speech) -> Floats:
+    """The logits of the likeliest language alone."""
+    language = language_of(logits, speech)
+    found = np.full_like(logits, -np.inf)
+    found[language] = logits[language]
+    return found
+
+
+async def _tokens(conversation: Conversation, prompt: tuple[int, ...], settings: Settings) -> list[int]:
+    found: list[int] = []
+    async with aclosing(conversation.tokens(prompt, settings)) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, Delta) and piece.token >= 0:
+                found.append(piece.token)
+    return found
+
+
+class SpeechModels:
+    """The models of a mesh that write what is said, as far as `look` has learnt what is offered."""
+
+    def __init__(self, mesh: MeshMember) -> None:
+        self._mesh = mesh
+        self._known: dict[str, bool] = {}  # by model id: whether it writes speech
+
+    async def look(self) -> None:
+        """Learns what is offered now."""
+        decoders = self._mesh.view.state.decoders
+        wanted = {found.model: name for name, found in decoders.items()}
+        self._known = {model: known for model, known in self._known.items() if model in wanted}
+        missing = [name for model, name in wanted.items() if model not in self._known]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEARNT_WITHIN_S):
+                await asyncio.gather(*map(self._learn, missing))
+
+    @property
+    def found(self) -> dict[str, str]:
+        """Ids by name, sorted."""
+        decoders = self._mesh.view.state.decoders
+        return {name: each.model for name, each in sorted(decoders.items()) if self._known.get(each.model)}
+
+    def pick(self, called: str | None) -> str:
+        """The name of the model of this name or id; of None: of the only one. Raises NoPlan, CannotServe."""
+        found = self.found
+        have = f"it has {', '.join(found)}" if found else "shoal offer has it run one"
+        if called is None and len(found) == 1:
+            return next(iter(found))
+        if called is None and found:
+            raise NoPlan(f"say which of {len(found)} models is to write what is said: {', '.join(found)}")
+        for name, model in found.items():
+            if called in (name, model):
+                return name
+        state = self._mesh.view.state
+        if called is not None and (called in state.decoders or called in state.offers):
+            raise CannotServe(f"{called} does not write what is said: {have}")
+        which = f"no model {called} that writes" if called is not None else "no model that writes"
+        raise NoPlan(f"this mesh has {which} what is said: {have}")
+
+    async def _learn(self, name: str) -> None:
+        with suppress(PeerError, PlannerError):  # who asks it by name hears why
+            answering = await self._mesh.answering(name)
+            manifest = answering.model.manifest
+            if manifest is not None:
+                self._known[answering.chosen.model] = manifest.speech is not None
+
+
+async def open_transcriber(mesh: MeshMember, called: str | None = None, threads: int = 1) -> Transcriber:
+    """A model that writes what is said, by its name or id; None: the only one. Close it when it is over.
+
+    Its embedding and head are fetched and run here. Raises NoPlan, CannotServe, CorruptStore.
+    """
+    models = SpeechModels(mesh)
+    await models.look()
+    name = models.pick(called)
+    answering = await mesh.answering(name)
+    manifest = answering.model.manifest
+    if manifest is None or manifest.speech is None:
+        raise CannotServe(f"{name} does not write what is said")
+    await mesh.fetch([manifest.speech.spectrogram])
+    ends = await mesh.ends_of(answering.model, threads)
+    try:
+        return Transcriber(mesh, name, answering, manifest, ends)
+    except Exception as error:  # whatever the engine says of a file from elsewhere
+        await ends.close()
+        raise CannotServe(f"the spectrogram of {name} cannot be run: {str(error)[:200]}") from None

@@ -1,0 +1,1 @@
+"""Models that write what is said: how their folders read, and what is stored of them."""
