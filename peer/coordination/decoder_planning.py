@@ -6,6 +6,7 @@ all others leave; times are those that peers measured of units of the mesh's own
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -26,7 +27,7 @@ from peer.state.generated.commands import (
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState, planner_profile
 from peer.state.version_negotiation import DECODERS
-from planner.cost.graph_peers import IN_TABS, flops_per_s
+from planner.cost.graph_peers import flops_per_s
 from planner.types import Unit
 
 FIRST_VERSION: Final = 2**19  # of their plans, which no plan of the mesh's own model reaches
@@ -45,7 +46,7 @@ def planned_with(
     members: dict[str, Member] = {}
     for peer, member in seen.members.items():
         profile = member.profile
-        if profile is None or profile.provider in IN_TABS or speaks(peer) < DECODERS:
+        if profile is None or speaks(peer) < DECODERS:
             members[peer] = replace(member, compute=False)
         else:
             left = max(0, profile.memory_bytes - taken.get(peer, 0))
@@ -89,18 +90,17 @@ def _paced(member: Member, profile: Profile, units: Sequence[Unit], own: Sequenc
     compute; of others it is known by how fast the peer is on the whole.
     """
     wanted, measured = _flops(units), _flops(own)
-    rate = flops_per_s(
-        planner_profile(member), profile.provider, {kind: round(f) for kind, f in measured.items()}
-    )
+    # Decoders run on what was measured, a GPU of a tab too, unlike models of graphs.
+    rate = flops_per_s(planner_profile(member), "", {kind: _nearest(f) for kind, f in measured.items()})
 
     def times(table: Mapping[str, int]) -> dict[str, int]:
         found: dict[str, int] = {}
         for kind, flops in wanted.items():
             if kind in table and kind in measured:
                 more = flops / measured[kind] if flops and measured[kind] else 1.0
-                found[kind] = round(table[kind] * more)
+                found[kind] = _nearest(table[kind] * more)
             elif table:
-                found[kind] = round(flops / rate * NANO)
+                found[kind] = _nearest(flops / rate * NANO)
         return found
 
     return replace(
@@ -109,6 +109,11 @@ def _paced(member: Member, profile: Profile, units: Sequence[Unit], own: Sequenc
         prefill_ns=times(profile.prefill_ns),
         batch_ns=times(profile.batch_ns),
     )
+
+
+def _nearest(value: float) -> int:
+    """The nearest whole number, the upper one of two: as a tab that leads has it."""
+    return math.floor(value + 0.5)
 
 
 def _flops(units: Sequence[Unit]) -> dict[str, float]:

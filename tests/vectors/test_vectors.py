@@ -37,6 +37,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "session",
         "session_rules",
         "speaking",
+        "decoder_planning",
         "state_rules",
         "step_times",
         "surroundings",

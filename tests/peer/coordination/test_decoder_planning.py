@@ -143,10 +143,10 @@ async def test_what_is_held_is_for_who_holds_it_to_say() -> None:
                 made.answer("b", HELD, HeldRequest(spelled(said)))
 
 
-def test_a_further_model_is_planned_with_processes_of_the_newest_version_and_its_own_times() -> None:
+def test_a_further_model_is_planned_with_peers_of_the_newest_version_and_its_own_times() -> None:
     state = grown(mesh(a=30, b=30, c=30), *member("t", 30, provider="wasm"), offer("more"))
     seen = planned_with(state, "more", units(10), OWN, lambda peer: 5 if peer == "c" else 6)
-    assert [peer for peer, each in seen.members.items() if each.compute] == ["a", "b"]
+    assert [peer for peer, each in seen.members.items() if each.compute] == ["a", "b", "t"]
     before, now = state.members["b"].profile, seen.members["b"].profile
     assert before is not None
     assert now is not None

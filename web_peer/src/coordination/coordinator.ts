@@ -13,6 +13,7 @@ import { apply, isAway, type MeshState, readyFor, serving } from '../state/mesh_
 import type { Command } from '../state/member_commands';
 import { holdersOf, routeOf } from '../state/plan_record';
 import type {
+  DecoderHeld,
   LinkFacts,
   MemberMeasured,
   PlanRecord,
@@ -100,10 +101,19 @@ export class Coordinator {
    *
    * Raises BadCommand. Whatever passes can be planned with, so that no member can stop the planner.
    */
-  told(sender: string, command: MemberMeasured | UnitsHeld): Command | null {
+  told(sender: string, command: MemberMeasured | UnitsHeld | DecoderHeld): Command | null {
     const member = this.state.members.get(sender);
     if (member?.compute !== true || command.peer !== sender) {
       throw new BadCommand('expected what a member that computes says of itself');
+    }
+    if (command.kind === 'DecoderHeld') {
+      const { name, held } = command;
+      const decoder = this.state.decoders.get(name);
+      const units = decoder?.units ?? 0;
+      if (held.length > units || held.some(({ stop }) => stop > units)) {
+        throw new BadCommand(`held: expected runs of the ${units} units of ${name}`);
+      }
+      return JSON.stringify(held) === JSON.stringify(decoder?.held.get(sender) ?? []) ? null : command;
     }
     if (command.kind === 'UnitsHeld') {
       const most = this.state.model === null ? 0 : this.units.length;
@@ -160,6 +170,18 @@ export class Coordinator {
   /** What follows from the state that another coordinator left behind. */
   goOn(): readonly Command[] {
     return [...this.quick(), ...this.followUps()];
+  }
+
+  /**
+   * Takes a state that another coordinator builds, which this one plans a further model in; what follows from it at
+   * once.
+   */
+  follow(state: MeshState): readonly Command[] {
+    const before = standing(this.state);
+    this.state = state;
+    if (before === standing(state)) return this.followUps();
+    this.needed = false;
+    return this.goOn();
   }
 
   /** `peer` was waited for long enough: what follows from its loss, unless it is back. */
@@ -424,6 +446,10 @@ export class Coordinator {
     const stay = this.joined.filter((peer) => members.has(peer));
     this.joined = [...stay, ...[...members.keys()].filter((peer) => !stay.includes(peer))];
   }
+}
+
+function standing({ members }: MeshState): string {
+  return JSON.stringify([...members.values()].map(({ peer, status }) => [peer, status]));
 }
 
 /** The plan that serves with others who stand by, `kept`. */

@@ -9,12 +9,21 @@
 import type { BreakerState } from '../transport/circuit_breakers';
 import type { Change, Status } from '../consensus/events';
 import { type Coordinator, SILENT, type Wanted } from './coordinator';
+import { DecoderPlanning, type DecoderSurroundings, type Led } from './decoder_planning_service';
 import { Electorate } from './electorate';
 import { BadCommand, BeginAnew, NotAdmitted, PeerError } from '../errors';
 import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
 import { apply, type MeshState, refusal } from '../state/mesh_state';
 import { type Command, decodeCommand, encodeCommand } from '../state/member_commands';
-import type { LinkFacts, Member, MemberDraining, MemberPaused } from '../state/generated/commands';
+import type {
+  DecoderHeld,
+  LinkFacts,
+  Member,
+  MemberDraining,
+  MemberMeasured,
+  MemberPaused,
+  UnitsHeld,
+} from '../state/generated/commands';
 import { tally } from '../state/work_ledger';
 import type { Planned, PlanRequest } from './plan_request';
 import { priced, Till } from '../audit/receipts';
@@ -78,6 +87,8 @@ export interface Surroundings {
   readonly reach: Reach;
   /** A plan of a planner; null: none answers now. */
   plan(request: PlanRequest): Promise<Planned | null>;
+  /** What plans further models that answer in words takes; absent: they are not planned here. */
+  readonly decoders?: DecoderSurroundings;
   /** A proposal was refused: what was decided since is void, and another must begin. Called once. */
   failed(): void;
 }
@@ -107,6 +118,7 @@ export class Coordinating {
   private readonly away = new Map<string, { member: Member; links: readonly LinkFacts[] }>(); // silent and gone
   private readonly waits = new Map<string, ReturnType<typeof setTimeout>>(); // for lost peers to come back
   private again: ReturnType<typeof setTimeout> | undefined; // to ask a planner
+  private readonly decoders: DecoderPlanning | null;
 
   constructor(coordinator: Coordinator, log: Log, around: Surroundings, patience: Patience = PATIENCE) {
     this.core = coordinator;
@@ -119,6 +131,7 @@ export class Coordinating {
       gone: (peer: string) => this.silentAndGone(peer),
       back: (peer: string) => this.back(peer),
     };
+    this.decoders = around.decoders === undefined ? null : new DecoderPlanning(around.decoders, this.led());
     this.suspicions = new Suspicions(around.reach, findings, () =>
       this.state.protection.strategy === 'simple' ? SAME_PEER_MS : 0,
     );
@@ -126,6 +139,19 @@ export class Coordinating {
 
   get state(): MeshState {
     return this.core.state;
+  }
+
+  private led(): Led {
+    const state = (): MeshState => this.state;
+    return {
+      me: this.core.me,
+      get state() {
+        return state();
+      },
+      submit: (command) => {
+        if (!this.closed) this.submit(command);
+      },
+    };
   }
 
   /** Proposes it and what follows; plans anew when members changed. Raises BadCommand when it is too long. */
@@ -179,6 +205,7 @@ export class Coordinating {
     }
     this.publish(this.core.relieve(now));
     this.planIfWanted();
+    this.decoders?.look(true);
     this.tend();
   }
 
@@ -263,10 +290,10 @@ export class Coordinating {
         this.join(peer, said as JoinRequest);
         break;
       case MEASURED.method:
-        this.reported(peer, (said as MeasuredRequest).command, 'MemberMeasured');
+        this.reported(peer, (said as MeasuredRequest).command, ['MemberMeasured']);
         break;
       case HELD.method:
-        this.reported(peer, (said as HeldRequest).command, 'UnitsHeld');
+        this.reported(peer, (said as HeldRequest).command, ['UnitsHeld', 'DecoderHeld']);
         break;
       case DRAIN.method:
         this.lendsLess({ kind: 'MemberDraining', peer, reason: reasonOf((said as DrainRequest).why) });
@@ -323,6 +350,7 @@ export class Coordinating {
   close(): void {
     this.closed = true;
     clearTimeout(this.again);
+    this.decoders?.close();
     for (const wait of this.waits.values()) clearTimeout(wait);
     this.suspicions.close();
   }
@@ -439,12 +467,10 @@ export class Coordinating {
   }
 
   /** What a member itself measured or holds. */
-  private reported(peer: string, spelled: string, kind: 'MemberMeasured' | 'UnitsHeld'): void {
+  private reported(peer: string, spelled: string, kinds: readonly OwnWord['kind'][]): void {
     spend(this.spent, peer, MAX_COMMANDS);
     const said = decodeCommand(bytesOf(spelled));
-    if (said.kind !== kind) {
-      throw new BadCommand(`expected a ${kind} of this peer itself`);
-    }
+    if (!isOneOf(said, kinds)) throw new BadCommand(`expected a ${kinds[0] ?? ''} of this peer itself`);
     const command = this.core.told(peer, said);
     if (command !== null) this.submit(command);
   }
@@ -491,6 +517,7 @@ export class Coordinating {
         this.around.failed();
       });
     }
+    this.decoders?.look();
   }
 
   // --- plans
@@ -541,6 +568,12 @@ export class Coordinating {
       return { kind: 'infeasible', reason: error.message };
     }
   }
+}
+
+type OwnWord = MemberMeasured | UnitsHeld | DecoderHeld; // what a member says of itself
+
+function isOneOf(command: Command, kinds: readonly OwnWord['kind'][]): command is OwnWord {
+  return kinds.some((kind) => kind === command.kind);
 }
 
 type Spent = Map<string, { readonly sinceMs: number; readonly count: number }>;

@@ -151,7 +151,8 @@ async function comeIn(
     }
     const made = chosen === null ? null : await fetcher.manifest(chosen.model, mesh.signal);
     if (made !== null) model.know(made);
-    if (asks === null) coordinates(mesh, made, options.patience);
+    const manifestOf = (id: string): Promise<Manifest> => fetcher.manifest(id, mesh.signal);
+    if (asks === null) coordinates(mesh, made, manifestOf, options.patience);
   };
   await enter(mesh, asks === null, SOMEBODY_WAIT_S, learn);
   if (model.manifest === null && !mesh.leadership.isAble) await learn();
@@ -239,15 +240,21 @@ class Store implements PieceSource {
   }
 }
 
-/** Those who hold a unit have its pieces. The store, which has all, is asked last: it is one for everybody. */
-function sourcesOf({ links, view, model }: MeshMember, store: Store): readonly PieceSource[] {
-  const { manifest, pieces } = model;
-  const peers = links.connectedPeers().flatMap((peer) => {
-    const runs = view.state.members.get(peer)?.held ?? [];
-    if (runs.length === 0 || manifest === null) return [];
+/** Those who hold a unit of a model have its pieces. The store, which has all, is asked last: it is one for everybody. */
+function sourcesOf(mesh: MeshMember, store: Store): readonly PieceSource[] {
+  const { pieces } = mesh.model;
+  const models = mesh.heldUnits();
+  const peers = mesh.links.connectedPeers().flatMap((peer) => {
     const blobs = new Set(
-      runs.flatMap(({ first, stop }) => blobsOf(manifest, first, stop).map(({ sha256 }) => sha256)),
+      models.flatMap(({ manifest, held }) =>
+        manifest === null
+          ? []
+          : (held.get(peer) ?? []).flatMap(({ first, stop }) =>
+              blobsOf(manifest, first, stop).map(({ sha256 }) => sha256),
+            ),
+      ),
     );
+    if (blobs.size === 0) return [];
     return [
       pieces.source(
         peer,

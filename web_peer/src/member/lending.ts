@@ -101,10 +101,11 @@ export class Lending {
   facts(): MyFacts {
     const { units, core } = this.parts.stage;
     const memory = units?.memoryBytes() ?? { weights: 0, kv: 0 };
+    const further = this.parts.decoders.bytes;
     return {
       pledgeBytes: this.profile?.memoryBytes ?? 0,
-      weightBytes: memory.weights + this.parts.flow.weightBytes,
-      kvBytes: memory.kv,
+      weightBytes: memory.weights + this.parts.flow.weightBytes + further.weights,
+      kvBytes: memory.kv + further.kv,
       runs: units?.runs ?? [],
       provider: this.profile?.provider ?? '',
       threads: this.profile?.threads ?? 0,
@@ -116,10 +117,11 @@ export class Lending {
   /** Whether this tab lends, computes for nobody, and is as fast as it measured. */
   isAtRest(): boolean {
     const { standing: lending } = this;
-    const { stage } = this.parts;
+    const { stage, decoders } = this.parts;
     const isFree =
       lending.kind === 'lending' && !this.going && this.gpu !== 'lost' && stage.core.active() === 0;
-    return isFree && stage.units?.isAtRest() === true;
+    const areFree = [...decoders].every(({ parts }) => parts.stage.core.active() === 0);
+    return isFree && areFree && stage.units?.isAtRest() === true;
   }
 
   /** Stops lending but stays: the coordinator plans without this tab, and answers move elsewhere. */
@@ -129,15 +131,18 @@ export class Lending {
     if (lending.kind === 'paused' && !lending.serves && lending.why === why) return;
     this.become({ kind: 'paused', why, serves: false });
     holding?.leave();
+    for (const each of this.parts.decoders) each.leave();
     // Said before anything is awaited: a page that is frozen now gets no further.
     const told = this.parts.view.askLeader(PAUSED, { why });
-    this.parts.stage.perform(this.parts.stage.core.leave());
+    const stages = this.parts.stages();
+    for (const stage of stages) stage.perform(stage.core.leave());
     await told;
     await Promise.race([
-      this.parts.stage.idle(),
+      Promise.all(stages.map((stage) => stage.idle())),
       new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS)),
     ]);
     holding?.look();
+    for (const each of this.parts.decoders) each.look();
   }
 
   /** Serves only as long as nobody else can: plans leave this tab out where one exists without it. */
@@ -164,6 +169,7 @@ export class Lending {
     this.holding?.comeBack();
     await this.tellStanding();
     this.holding?.look();
+    for (const each of this.parts.decoders) each.comeBack();
   }
 
   /** What the coordinator should know of a peer that lends at all. */
@@ -187,12 +193,14 @@ export class Lending {
   leave(): void {
     this.going = true;
     this.holding?.leave();
+    for (const each of this.parts.decoders) each.leave();
   }
 
   /** This peer is a whole member again: the coordinator hears what it holds, and how it stands. */
   async reportAgain(): Promise<void> {
     await this.tellStanding();
     this.holding?.forgetReport();
+    for (const each of this.parts.decoders) each.reportAgain();
     await this.fetchAgain();
   }
 
@@ -207,8 +215,7 @@ export class Lending {
   }
 
   /**
-   * Begins to hold what placements of offered models give this peer, and what plans of the model that answers do, where
-   * the mesh has one.
+   * Begins to hold what placements of offered models give this peer, and what plans of models that answer in words do.
    */
   async begin(fetcher: Fetcher, profile: Profile, around: Around): Promise<void> {
     const { manifest } = this.parts.model;
@@ -221,6 +228,13 @@ export class Lending {
     this.become({ kind: 'lending' });
     await Promise.race([before?.again, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
     await this.tellMeasured(profile);
+    this.parts.decoders.lend({
+      fetcher,
+      profile: () => this.own ?? profile,
+      lentBytes: () => (this.standing.kind === 'lending' ? (this.own?.memoryBytes ?? 0) : 0),
+      notice: (text) => this.events.notice(text),
+      gpuLost: (text) => this.gpuLost(text),
+    });
     around.follow(this.signal);
     if (manifest === null) this.progress.at(phaseOf('ready'));
   }
@@ -365,9 +379,13 @@ export class Lending {
     const { model } = view.state;
     if (holding === null || decoder === null || profile === null || units === null || model === null) return;
     holding.leave();
-    const asWasm = roomOf({ ...profile, provider: 'wasm' }, model);
-    for (const run of units.changeRoom(asWasm)) stage.perform(stage.core.drop(run));
+    const wasm: Profile = { ...profile, provider: 'wasm' };
+    for (const run of units.changeRoom(roomOf(wasm, model))) stage.perform(stage.core.drop(run));
     holding.lostRun();
+    for (const each of this.parts.decoders) {
+      each.leave();
+      each.measured(wasm);
+    }
     await view.askLeader(PAUSED, { why: GPU_LOST }).catch((error: unknown) => {
       if (!(error instanceof PeerError)) throw error; // the coordinator is away, and hears of it when it is back
     });
@@ -376,6 +394,7 @@ export class Lending {
     const now: Profile = { ...times, memoryBytes: this.own?.memoryBytes ?? profile.memoryBytes };
     this.own = now;
     units.changeRoom(roomOf(now, model));
+    for (const each of this.parts.decoders) each.measured(now);
     this.gpu = 'left';
     if (this.standing.kind !== 'paused' || this.standing.serves) await this.lendAgain();
   }

@@ -21,7 +21,7 @@ import { PATIENCE_MS } from '../replication/leader_client';
 import type { Manifest } from '../planner/manifest';
 import type { MeshMember } from './mesh_member';
 import type { PeerLinks } from '../transport/peer_links';
-import { plannerUnits, type PlanRequest, YARDSTICK_UNITS } from '../coordination/plan_request';
+import { type Planned, plannerUnits, type PlanRequest, YARDSTICK_UNITS } from '../coordination/plan_request';
 import { askPlanner } from '../coordination/planning_client';
 import type { Replica } from '../replication/replica';
 import type { SignalingClient } from '../transport/signaling_client';
@@ -37,7 +37,12 @@ const MOST_PATIENCE_S = 1;
 const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members, and to stay
 
 /** From here on this peer coordinates whenever it leads: it knows the model that answers, or that there is none. */
-export function coordinates(mesh: MeshMember, manifest: Manifest | null, patience?: Patience): void {
+export function coordinates(
+  mesh: MeshMember,
+  manifest: Manifest | null,
+  manifestOf: (model: string) => Promise<Manifest>,
+  patience?: Patience,
+): void {
   const { links, view, leadership, client } = mesh;
   const units = manifest === null ? YARDSTICK_UNITS : plannerUnits(manifest);
   const reach = {
@@ -47,12 +52,16 @@ export function coordinates(mesh: MeshMember, manifest: Manifest | null, patienc
   leadership.enable((state) => {
     const { replica, me } = view;
     if (replica === null) throw new NotAdmitted('this peer has no log');
+    const plan = (request: PlanRequest): Promise<Planned | null> =>
+      askPlanner(mesh.link.server, request, mesh.signal);
+    const speaks = (peer: string): number => links.speaks(peer);
     const around = {
+      decoders: { manifestOf, own: units, speaks, plan },
       mayCompute: (peer: string) => peer === me || mayCompute(client, peer),
       connected: (peer: string) => links.isConnected(peer),
-      speaks: (peer: string) => links.speaks(peer),
+      speaks,
       reach,
-      plan: (request: PlanRequest) => askPlanner(mesh.link.server, request, mesh.signal),
+      plan,
       failed: () => leadership.again(),
     };
     return new Coordinating(new Coordinator(me, units, state), replica, around, patience);

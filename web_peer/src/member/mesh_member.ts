@@ -12,6 +12,8 @@ import { BadCommand, NoPlan } from '../errors';
 import { openRun, type RunClient } from '../origin/run_client';
 import type { Fetcher } from '../model/fetcher';
 import type { BlobRef } from '../planner/blob_ref';
+import type { Manifest } from '../planner/manifest';
+import type { Run } from '../state/plan_record';
 import { type InviteLink, linkUrl } from '../signaling/invites';
 import { LogPart } from '../replication/log_membership';
 import type { LocalModel } from '../model/local_model';
@@ -46,6 +48,12 @@ export interface MeshEvents {
   changed(): void;
   phase(phase: JoinPhase): void;
   notice(text: string): void;
+}
+
+/** A model's manifest (null: not known yet), and the runs of its units that members hold, by peer. */
+export interface HeldUnits {
+  readonly manifest: Manifest | null;
+  readonly held: ReadonlyMap<string, readonly Run[]>;
 }
 
 /** One membership of this tab, with all of its parts; over once it has left. */
@@ -189,6 +197,20 @@ export class MeshMember {
     return openRun(this.links, this.view, this.parts.flow, this.fetching(), name);
   }
 
+  /** What the mesh's own model and further ones are made of, and which runs of units of them members hold. */
+  heldUnits(): readonly HeldUnits[] {
+    const { state } = this.view;
+    const own: HeldUnits = {
+      manifest: this.model.manifest,
+      held: new Map([...state.members].map(([peer, { held }]) => [peer, held])),
+    };
+    const further = [...this.parts.decoders].map(({ name, parts }) => ({
+      manifest: parts.model.manifest,
+      held: state.decoders.get(name)?.held ?? new Map<string, readonly Run[]>(),
+    }));
+    return [own, ...further];
+  }
+
   private fetching(): Fetcher {
     if (this.fetcher === null) throw new NoPlan('this tab is not in its mesh yet');
     return this.fetcher;
@@ -221,7 +243,7 @@ export class MeshMember {
     const late = new Promise((resolve) => setTimeout(resolve, LEAVE_WITHIN_MS));
     const polite = async (): Promise<void> => {
       await this.view.askLeader(LEAVING, null);
-      const stages = [this.stage, ...[...this.parts.decoders].map(({ parts }) => parts.stage)];
+      const stages = this.parts.stages();
       for (const stage of stages) stage.perform(stage.core.leave());
       for (const stage of stages) await stage.idle();
     };

@@ -56,6 +56,11 @@ export class PeerParts {
     this.ticker = setInterval(() => this.tick(), TICK_MS);
   }
 
+  /** This peer's stages, those of the mesh's own model first. */
+  stages(): readonly StageHost[] {
+    return [this.stage, ...[...this.decoders].map(({ parts }) => parts.stage)];
+  }
+
   /** Says goodbye to everyone and stops; answers under way end with an error. */
   async close(reason: string): Promise<void> {
     clearInterval(this.ticker);
@@ -75,8 +80,7 @@ export class PeerParts {
   }
 
   private tick(): void {
-    this.stage.tick();
-    for (const { parts } of this.decoders) parts.stage.tick();
+    for (const stage of this.stages()) stage.tick();
     this.flow.tick();
     this.view.tick();
     this.leadership.tick();

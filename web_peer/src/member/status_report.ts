@@ -3,6 +3,7 @@
  * what people ask or get is in it.
  */
 
+import type { StageCore } from '../session/stage';
 import { nowS } from '../transport/ticker';
 import type { Body } from '../wire/json_codec';
 import type { MyFacts } from './lending';
@@ -11,12 +12,11 @@ import type { PeerParts } from './peer_parts';
 export const AGENT = 'shoal/0.1.0 (browser)';
 
 /** The body of `status`, but for the sections of other parts. */
-export function reportOf(
-  { links, leadership, stage, sessions }: PeerParts,
-  name: string,
-  mine: MyFacts,
-): Body {
+export function reportOf(parts: PeerParts, name: string, mine: MyFacts): Body {
+  const { links, leadership, stage, sessions } = parts;
   const { core } = stage;
+  const cores = parts.stages().map((each) => each.core);
+  const sum = (of: (core: StageCore) => number): number => cores.reduce((all, each) => all + of(each), 0);
   const rtts = links.connectedPeers().map((peer) => {
     return [peer, Math.round((links.connection(peer)?.rttS ?? 0) * 1e6)] as const;
   });
@@ -28,9 +28,9 @@ export function reportOf(
     weight_bytes: mine.weightBytes,
     kv_bytes: mine.kvBytes,
     pledge_bytes: mine.pledgeBytes,
-    sessions: core.sessions(),
-    active: core.active(),
-    steps: core.stepsRun,
+    sessions: sum((each) => each.sessions()),
+    active: sum((each) => each.active()),
+    steps: sum((each) => each.stepsRun),
     replayed_bytes: core.replayedBytes,
     log_bytes: core.logBytes + core.prefixes.logBytes,
     taken_over: core.takenOver,
@@ -41,7 +41,7 @@ export function reportOf(
         ...sessions.breakers.shown(Math.floor(nowS() * 1000)),
       ]),
     ].map((pair) => [...pair]),
-    tokens: core.tokensSampled,
+    tokens: sum((each) => each.tokensSampled),
     step_us: stage.units?.stepTimes.mediansUs().map((each) => [...each]) ?? [],
     tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
     rtt_us: Object.fromEntries(rtts),

@@ -16,8 +16,16 @@ interface Inside {
 }
 
 /** A tab that lends, and the names of what it asked the leader for. */
-function lends(): { readonly lending: Lending; readonly asked: string[] } {
+function lends(): { readonly lending: Lending; readonly asked: string[]; readonly further: string[] } {
   const asked: string[] = [];
+  const further: string[] = [];
+  const does = (what: string) => () => void further.push(what);
+  const decoder = {
+    leave: does('leave'),
+    look: does('look'),
+    comeBack: does('come back'),
+    reportAgain: does('report'),
+  };
   const view = {
     askLeader: ({ method }: { readonly method: string }) => {
       asked.push(method);
@@ -28,13 +36,14 @@ function lends(): { readonly lending: Lending; readonly asked: string[] } {
   const stage = { core, units: null, perform: () => undefined, idle: () => Promise.resolve() };
   const over = new AbortController();
   const events = { changed: () => undefined, notice: () => undefined };
-  const parts = { view, stage } as unknown as PeerParts;
+  const decoders = Object.assign([decoder], { bytes: { weights: 0, kv: 0 }, lend: () => undefined });
+  const parts = { view, stage, decoders, stages: () => [stage] } as unknown as PeerParts;
   const lending = new Lending(parts, new Progress(() => undefined), over.signal, events);
   (lending as unknown as Inside).lends = true;
   (lending as unknown as Inside).holding = {
     ...{ isLeaving: false, leave: () => undefined, comeBack: () => undefined, look: () => undefined },
   };
-  return { lending, asked };
+  return { lending, asked, further };
 }
 
 beforeEach(() => {
@@ -52,6 +61,19 @@ it('what could not be fetched is tried again', async () => {
   expect(asked).toEqual(['paused']);
   await lending.fetchAgain();
   expect(lending.state).toEqual({ kind: 'lending' });
+});
+
+it('what is held of further models pauses and comes back with it', async () => {
+  const { lending, further } = lends();
+  const pausing = lending.pause('paused by hand');
+  await vi.advanceTimersByTimeAsync(0);
+  await pausing;
+  expect(further).toEqual(['leave', 'look']);
+  await lending.resume();
+  expect(further).toEqual(['leave', 'look', 'come back']);
+  (lending as unknown as Inside).holding = null;
+  await lending.reportAgain();
+  expect(further.at(-1)).toBe('report');
 });
 
 it('what a person paused stays paused', async () => {
