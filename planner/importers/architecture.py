@@ -33,13 +33,20 @@ HeadNorm = Literal[
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
-    """Llama 3 frequency scaling (kind "llama3"), or "linear" division of positions by `factor`."""
+    """Llama 3 frequency scaling (kind "llama3"), "linear" division of positions by `factor`, or "yarn": that division
+    for frequencies that turn less than `slow` times within the original context, none for those that turn more than
+    `fast` times, and a ramp between; its ends are whole pairs where `truncate`.
+    """
 
     kind: str
     factor: float
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
     original_context: int = 8192
+    fast: float = 32.0
+    slow: float = 1.0
+    truncate: bool = True
+    amplitude: float = 1.0  # of what turns, in q and in k
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,10 @@ class Architecture:
     ffn_bias: bool = False  # of gate, up and down
     experts: int = 0  # of each feed-forward, `ffn` wide; 0: it is one and no router chooses
     experts_chosen: int = 0  # for each token
+    router_bias: bool = False
+    expert_bias: bool = False  # of gate, up and down of each expert
+    expert_limit: float = 0.0  # of gate and up, to which 1 is added then; 0: none
+    expert_alpha: float = 1.0  # of the gate's sigmoid
     experts_normed: bool = False  # shares of those that are chosen add up to 1
     expert_units: int = (
         1  # of a block, each with some of its experts, so that these can lie on different peers
@@ -101,13 +112,14 @@ class Architecture:
     residual_scale: float = 1.0  # of what is added to the rows
     attention_scale: float | None = None  # of scores; None: one over the root of the head size
     attention_softcap: float | None = None
+    sinks: bool = False  # a score of each head beside those of tokens, of which nothing is taken
     logit_scale: float = 1.0
     logit_softcap: float | None = None
     positions: int = 0  # rows of a table of positions that is added to the embedding; 0: none
     encoded: int = (
         0  # rows of an encoder that a conversation begins with; every token looks at them (cross-attention)
     )
-    rope_amplitude: float = 1.0  # of dimensions that rotate, in q and in k
+    rope_amplitude: float = 1.0  # of dimensions that rotary table 0 turns, in q and in k
     rope_base_1: float | None = None  # of rotary table 1, which has no scaling; None: there is none
     pattern: tuple[BlockKind, ...] = (BlockKind(),)  # block i is of kind i modulo their number
 
@@ -135,9 +147,11 @@ class SourceModel(Protocol):
     embed.weight, embed.positions (positions), head.weight (absent when tied), head.norm, and per block i:
     attn.{i}.norm, attn.{i}.q|k|v|o, attn.{i}.q_bias|k_bias|v_bias (qkv_bias), attn.{i}.o_bias, attn.{i}.q_norm|k_norm
     (qk_norm), ffn.{i}.norm, ffn.{i}.gate (gated), ffn.{i}.up|down, ffn.{i}.gate_bias|up_bias|down_bias (ffn_bias),
-    attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias, head.norm_bias.
+    attn.{i}.sinks (sinks), attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias,
+    head.norm_bias.
     Where there are experts: ffn.{i}.router, ffn.{i}.gate_e{N}|up_e{N}|down_e{N} instead of gate, up and down, and
-    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn). Where rows are encoded: cross.{i}.norm|q|k|v|o
+    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn), ffn.{i}.router_bias (router_bias) and
+    ffn.{i}.gate_bias_e{N}|up_bias_e{N}|down_bias_e{N} (expert_bias). Where rows are encoded: cross.{i}.norm|q|k|v|o
     with biases as those of attn.{i}.
     """
 

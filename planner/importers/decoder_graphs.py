@@ -119,7 +119,7 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
     operands = _normed_heads(graph, a, qkv) if a.qk_norm else [qkv]
     more: dict[str, float] = {}
     scale = a.attention_scale
-    if a.rope_amplitude != 1 and kind.table >= 0:
+    if a.rope_amplitude != 1 and kind.table == 0:
         if a.rope_dims == a.head_size:
             scale = (scale or a.head_size**-0.5) * a.rope_amplitude**2
         else:
@@ -130,6 +130,8 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
         more["softcap"] = a.attention_softcap
     if a.encoded:
         more["first"] = a.encoded
+    if a.sinks:
+        operands = [*operands, *[""] * (3 - len(operands)), "sinks"]
     attended = graph.attention(
         *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=kind.table, **more
     )
@@ -189,7 +191,8 @@ def _row(graph: UnitGraph, a: Architecture, rows: str, sums: str) -> str:
 
 def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: int) -> str:
     """`sums` plus what those experts of the unit make that each token's router chooses."""
-    likely = graph.one("Softmax", graph.linear(normed, "router", a.experts, a.hidden), axis=-1)
+    bias = "router.bias" if a.router_bias else ""
+    likely = graph.one("Softmax", graph.linear(normed, "router", a.experts, a.hidden, bias=bias), axis=-1)
     best, which = graph.add("TopK", likely, graph.sizes(a.experts_chosen), outputs=2, axis=-1)
     if a.experts_normed:
         best = graph.one("Div", best, graph.one("ReduceSum", best, graph.sizes(-1), keepdims=1))
@@ -200,7 +203,18 @@ def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: in
     if len(own) < a.experts:
         bounds = graph.sizes(own.start), graph.sizes(own.stop), graph.sizes(-1)
         shares = graph.one("Slice", shares, *bounds)
-    return graph.experts(normed, shares, base, "experts", len(own), a.ffn, a.hidden)
+    limit = [graph.constant(np.array(a.expert_limit, np.float32))] if a.expert_limit else []
+    return graph.experts(
+        normed,
+        shares,
+        base,
+        *limit,
+        weight="experts",
+        count=len(own),
+        rows=a.ffn,
+        columns=a.hidden,
+        **({} if a.expert_alpha == 1 else {"alpha": a.expert_alpha}),
+    )
 
 
 def _shared(graph: UnitGraph, a: Architecture, normed: str) -> str:

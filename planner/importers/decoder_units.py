@@ -30,7 +30,7 @@ from planner.model.store import Store
 from planner.model.units import Progress, StoredParts
 from planner.types import WeightFormat
 
-ROPE_SCALINGS: Final = ("llama3", "linear")
+ROPE_SCALINGS: Final = ("llama3", "linear", "yarn")
 
 
 def build_model(
@@ -90,7 +90,7 @@ def _check(architecture: Architecture) -> None:
         raise UnknownArchitecture("experts with SiLU in a block of two halves, added as they are, expected")
     if architecture.rope_scaling is not None and architecture.rope_scaling.kind not in ROPE_SCALINGS:
         raise UnknownArchitecture(
-            f'rope scaling "{architecture.rope_scaling.kind}" is not known; llama3 and linear are'
+            f'rope scaling "{architecture.rope_scaling.kind}" is not known; llama3, linear and yarn are'
         )
 
 
@@ -144,6 +144,8 @@ def _attn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
         widths = (a.head_size, a.head_size) if a.head_norm == "head" else (queries, keys)
         blob.vector("q_norm", [(f"{prefix}.q_norm", widths[0])])
         blob.vector("k_norm", [(f"{prefix}.k_norm", widths[1])])
+    if a.sinks:
+        blob.vector("sinks", [(f"{prefix}.sinks", a.heads)])
     blob.linear("o", [(f"{prefix}.o", a.hidden)], queries)
     if a.o_bias:
         blob.vector("o.bias", [(f"{prefix}.o_bias", a.hidden)])
@@ -191,6 +193,8 @@ def _ffn_parts(blob: StoredParts, a: Architecture, block: int, part: int = 0) ->
 def _expert_parts(blob: StoredParts, a: Architecture, prefix: str, part: int) -> None:
     """Router and shared expert, then one expert after the other: each is one run of bytes."""
     blob.plain("router", [(f"{prefix}.router", a.experts)], a.hidden)
+    if a.router_bias:
+        blob.vector("router.bias", [(f"{prefix}.router_bias", a.experts)])
     if a.shared_ffn and not part:
         blob.plain("shared.share", [(f"{prefix}.shared_share", 1)], a.hidden)
         shared = [(f"{prefix}.shared_{each}", a.shared_ffn) for each in ("gate", "up")]
@@ -200,6 +204,10 @@ def _expert_parts(blob: StoredParts, a: Architecture, prefix: str, part: int) ->
         both = [(f"{prefix}.{each}_e{expert}", a.ffn) for each in ("gate", "up")]
         blob.linear(f"experts.{place}.gate_up", both, a.hidden)
         blob.linear(f"experts.{place}.down", [(f"{prefix}.down_e{expert}", a.hidden)], a.ffn)
+        if a.expert_bias:
+            biases = [(f"{prefix}.{each}_bias_e{expert}", a.ffn) for each in ("gate", "up")]
+            blob.vector(f"experts.{place}.gate_up.bias", biases)
+            blob.vector(f"experts.{place}.down.bias", [(f"{prefix}.down_bias_e{expert}", a.hidden)])
 
 
 # --- units -------------------------------------------------------------------------------------------------

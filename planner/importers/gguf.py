@@ -25,6 +25,8 @@ from planner.importers.families.table import family_of
 from planner.importers.generation_settings import of_gguf
 from planner.importers.gguf_file import FileTensor, GgufFile, model_stem, read_gguf
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
+from planner.importers.mxfp4 import FP4_8BIT, fp4_scales
+from planner.importers.rotary import yarn_amplitude
 from planner.importers.tokenizer import tokenizer_from_gguf
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import BlockQuantized, SourceTensor, TokenizerSource
@@ -55,12 +57,13 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
     check_tensors(expected, found, places.file_name, file.path.name)
     _refuse_strangers(file, {places.file_name(ours) for ours in shapes}, family)
     tokenizer = tokenizer_from_gguf(file, architecture.vocab)
-    tensors = {
-        ours: GgufTensor(
-            replace(file.tensors[places.file_name(ours)], shape=shape), places.order(ours, shape)
-        )
-        for ours, shape in shapes.items()
-    }
+
+    def tensor(ours: str, shape: tuple[int, ...]) -> GgufTensor:
+        stored, expert = file.tensors[places.file_name(ours)], places.expert(ours)
+        payload = stored.payload if expert is None else stored.payload[expert]
+        return GgufTensor(replace(stored, shape=shape, payload=payload), places.order(ours))
+
+    tensors = {ours: tensor(ours, shape) for ours, shape in shapes.items()}
     return GgufModel(
         name or model_stem(path), architecture, tokenizer, of_gguf(file), tensors, file.path.name
     )
@@ -116,10 +119,10 @@ class GgufTensor:
         return out.reshape(self.shape)
 
     def blocks(self) -> BlockQuantized | None:
-        """The exact block form of Q4_0, Q4_1 and Q8_0 matrices; None for everything else."""
+        """The exact block form of Q4_0, Q4_1, Q8_0 and MXFP4 matrices; None for everything else."""
         if len(self.shape) != 2:
             return None
-        payload = self.stored.payload  # of experts that are stacked: one row below the other
+        payload = self.stored.payload
         rows = self._rows(payload.reshape(-1, payload.shape[-1]), slice(None))
         match self.stored.kind:
             case GGMLQuantizationType.Q4_0:
@@ -133,6 +136,11 @@ class GgufTensor:
                 blocks = rows.reshape(rows.shape[0], -1, 2 + BLOCK)
                 q = (blocks[:, :, 2:] ^ np.uint8(0x80)).reshape(rows.shape[0], -1)  # int8 + 128, as uint8
                 return BlockQuantized(8, q, _halves(blocks[:, :, :2]), None)
+            case GGMLQuantizationType.MXFP4:
+                blocks = rows.reshape(rows.shape[0], -1, 1 + BLOCK // 2)
+                return BlockQuantized(
+                    8, FP4_8BIT[_nibbles(blocks[:, :, 1:])], fp4_scales(blocks[:, :, 0]), None
+                )
             case _:
                 return None
 
@@ -200,6 +208,7 @@ def _architecture(file: GgufFile, family: Family) -> Architecture:
             f"got {head_size}, {value_size} and {rope_dims}; this variant is not supported"
         )
     _, head = family.gguf.place("head.weight")
+    scaling = _rope_scaling(file, said.family)
     architecture = Architecture(
         family=said.family,
         blocks=said.whole("block_count"),
@@ -213,7 +222,8 @@ def _architecture(file: GgufFile, family: Family) -> Architecture:
         norm_epsilon=said.real("attention.layer_norm_rms_epsilon"),
         rope_base=said.real("rope.freq_base", 0.0) or 10_000.0,
         rope_dims=rope_dims,
-        rope_scaling=_rope_scaling(file, said.family),
+        rope_scaling=scaling,
+        rope_amplitude=1.0 if scaling is None else scaling.amplitude,
         rope_factors=_rope_factors(file, rope_dims),
         qkv_bias=False,
         qk_norm=False,
@@ -297,16 +307,32 @@ class GgufNumbers:
 def _rope_scaling(file: GgufFile, family: str) -> RopeScaling | None:
     kind = file.text(f"{family}.rope.scaling.type")
     factor = file.number(f"{family}.rope.scaling.factor") or file.number(f"{family}.rope.scale_linear")
-    if kind not in (None, "none", "linear"):
+    if kind not in (None, "none", "linear", "yarn"):
         raise UnknownArchitecture(
-            f"{file.path.name}: rope scaling {kind!r} is not supported; known are none, linear and Llama 3's"
+            f"{file.path.name}: rope scaling {kind!r} is not supported; known are none, linear, yarn and Llama 3's"
         )
     if kind == "none" or factor in (None, 0.0, 1.0):
         return None
     assert factor is not None
     if factor < 0:
         raise CorruptModel(f"{file.path.name}: expected a rope scaling factor above 0, got {factor}")
+    if kind == "yarn":
+        return _yarn(file, f"{family}.rope.scaling", factor)
     return RopeScaling("linear", factor)
+
+
+def _yarn(file: GgufFile, prefix: str, factor: float) -> RopeScaling:
+    """As llama.cpp reads it."""
+    original = file.whole(f"{prefix}.original_context_length") or 0
+    loud = file.number(f"{prefix}.attn_factor")
+    return RopeScaling(
+        "yarn",
+        factor,
+        original_context=original,
+        fast=file.number(f"{prefix}.yarn_beta_fast") or 32.0,
+        slow=file.number(f"{prefix}.yarn_beta_slow") or 1.0,
+        amplitude=yarn_amplitude(factor) * (1.0 if loud is None else loud),
+    )
 
 
 def _rope_factors(file: GgufFile, rope_dims: int) -> tuple[float, ...] | None:

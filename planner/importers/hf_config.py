@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture, UnknownTokenizer
 from planner.importers.architecture import MOST_COUNTS, Activation, Architecture, RopeScaling
 from planner.importers.families.family import Family
+from planner.importers.rotary import yarn_amplitude
 from planner.importers.tokenizer import END_OF_TURN, chosen_by_tools, end_tokens
 from planner.model.sources import TokenizerSource
 
@@ -51,7 +52,8 @@ def architecture_from_config(
     config: Json, family: Family, tensors: Collection[str], where: str
 ) -> Architecture:
     """`tensors`: names in the weight files; they settle what the config leaves out (biases, tying)."""
-    if config.get("quantization_config"):
+    packing = config.get("quantization_config")
+    if packing and not (isinstance(packing, dict) and packing.get("quant_method") == "mxfp4"):
         raise UnknownArchitecture(
             f"{where}: quantized exports are not supported: use the original or a GGUF file"
         )
@@ -83,6 +85,7 @@ def architecture_from_config(
         qkv_bias=False,
         qk_norm=False,
         tied_embedding=tied,
+        rope_amplitude=1.0 if scaling is None else scaling.amplitude,
         activation=_activation(said, family, where),
     )
     return family.folder.features(architecture, said)
@@ -181,6 +184,7 @@ def _rope(said: Numbers, family: Family, where: str) -> tuple[float, RopeScaling
     rope_parameters that holds everything.
     """
     numbers = said.rope() or Numbers({}, where)
+    numbers = numbers.within("full_attention") or numbers
     base = numbers.real("rope_theta", said.real("rope_theta", 10_000.0))
     part = numbers.real("partial_rotary_factor", said.real("partial_rotary_factor", family.part))
     if not 0 < part <= 1:
@@ -202,10 +206,31 @@ def _rope(said: Numbers, family: Family, where: str) -> tuple[float, RopeScaling
                 numbers.whole("original_max_position_embeddings"),
             )
             return base, scaling, part
+        case "yarn":
+            return base, _yarn(said, numbers), part
         case _:
             raise UnknownArchitecture(
-                f"{where}: rope scaling {kind!r} is not supported; known are default, linear and llama3"
+                f"{where}: rope scaling {kind!r} is not supported; known are default, linear, llama3 and yarn"
             )
+
+
+def _yarn(said: Numbers, numbers: Numbers) -> RopeScaling:
+    """As transformers reads it: what is left out follows from the rest."""
+    original = numbers.whole("original_max_position_embeddings", said.whole("max_position_embeddings", 0))
+    factor = numbers.real("factor", said.whole("max_position_embeddings", 0) / max(original, 1))
+    scale, over_all = numbers.real("mscale", 0.0), numbers.real("mscale_all_dim", 0.0)
+    loud = yarn_amplitude(factor)
+    if scale and over_all:
+        loud = (scale * (loud - 1) + 1) / (over_all * (loud - 1) + 1)
+    return RopeScaling(
+        "yarn",
+        factor,
+        original_context=original,
+        fast=numbers.real("beta_fast", 32.0) or 32.0,
+        slow=numbers.real("beta_slow", 1.0) or 1.0,
+        truncate=numbers.flag("truncate", True),
+        amplitude=numbers.real("attention_factor", loud),
+    )
 
 
 class Numbers:

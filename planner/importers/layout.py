@@ -17,6 +17,7 @@ MAX_WIDTH = 1 << 20  # heads * head_size
 MAX_VOCAB = 1 << 22
 MOST_EXPERTS = 1 << 16  # of a whole model; the largest known have some 25,000
 MOST_SCALE = 1e6  # of factors and caps; a peer takes no larger one
+LEAST_YARN, MOST_YARN = 1e-6, 1e9
 LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # a smaller one is 0 once it is float32
 
 
@@ -44,6 +45,8 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         if a.qk_norm:
             shapes[f"{attn}.q_norm"] = (a.head_size if a.head_norm == "head" else queries,)
             shapes[f"{attn}.k_norm"] = (a.head_size if a.head_norm == "head" else keys,)
+        if a.sinks:
+            shapes[f"{attn}.sinks"] = (a.heads,)
         shapes[f"{attn}.o"] = (a.hidden, queries)
         if a.o_bias:
             shapes[f"{attn}.o_bias"] = (a.hidden,)
@@ -57,10 +60,16 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         norm(f"{ffn}.norm", a.norm_before and not a.one_norm)
         if a.experts:
             shapes[f"{ffn}.router"] = (a.experts, a.hidden)
+            if a.router_bias:
+                shapes[f"{ffn}.router_bias"] = (a.experts,)
             for expert in range(a.experts):
                 shapes[f"{ffn}.gate_e{expert}"] = (a.ffn, a.hidden)
                 shapes[f"{ffn}.up_e{expert}"] = (a.ffn, a.hidden)
                 shapes[f"{ffn}.down_e{expert}"] = (a.hidden, a.ffn)
+                for part, width in (
+                    (("gate", a.ffn), ("up", a.ffn), ("down", a.hidden)) if a.expert_bias else ()
+                ):
+                    shapes[f"{ffn}.{part}_bias_e{expert}"] = (width,)
             if a.shared_ffn:
                 shapes[f"{ffn}.shared_gate"] = (a.shared_ffn, a.hidden)
                 shapes[f"{ffn}.shared_up"] = (a.shared_ffn, a.hidden)
@@ -129,6 +138,8 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         ("logit scale", a.logit_scale),
         ("logit soft cap", a.logit_softcap),
         ("rotary amplitude", a.rope_amplitude),
+        ("limit of experts", a.expert_limit or None),
+        ("factor of experts' sigmoid", a.expert_alpha),
     ):
         if number is not None and not 0 < number <= MOST_SCALE:
             raise CorruptModel(f"{file}: expected {what} above 0 and at most {MOST_SCALE}, got {number}")
@@ -153,6 +164,13 @@ def _check_rope(a: Architecture, file: str) -> None:
             f"{file}: expected a high_freq_factor above the low_freq_factor {scaling.low_freq_factor} in rope "
             f"scaling, got {scaling.high_freq_factor}"
         )
+    if scaling is not None and scaling.kind == "yarn":
+        numbers = (scaling.factor, scaling.fast, scaling.slow, float(scaling.original_context))
+        if not all(LEAST_YARN <= number <= MOST_YARN for number in numbers) or a.rope_base <= 1:
+            raise CorruptModel(
+                f"{file}: expected a rope base above 1 and, of YaRN, factor, beta_fast, beta_slow and original context "
+                f"between {LEAST_YARN} and {MOST_YARN:.0f}, got {a.rope_base} and {', '.join(map(str, numbers))}"
+            )
     with np.errstate(all="ignore"):
         angles = rotary_frequencies(a) * a.context
     if not np.isfinite(angles).all():

@@ -6,12 +6,13 @@ get their rows of q and k moved at the import: no score changes, and what does n
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal, localcontext
 
 import numpy as np
 import numpy.typing as npt
 
-from planner.importers.architecture import Architecture
+from planner.importers.architecture import Architecture, RopeScaling
 from planner.model.lowering import kernel_head_size
 
 Order = npt.NDArray[np.intp]
@@ -42,9 +43,34 @@ def rotary_frequencies(architecture: Architecture) -> npt.NDArray[np.float64]:
         span = scaling.high_freq_factor - scaling.low_freq_factor
         smooth = np.clip((turns - scaling.low_freq_factor) / span, 0, 1)
         frequency = frequency * (smooth + (1 - smooth) / scaling.factor)
+    if scaling is not None and scaling.kind == "yarn":
+        frequency = frequency * (1 + _ramp(architecture, scaling) * (1 / scaling.factor - 1))
     if scaling is not None and scaling.kind == "linear":
         frequency = frequency / scaling.factor
     return frequency
+
+
+def yarn_amplitude(factor: float) -> float:
+    """What YaRN multiplies q and k by, for positions divided by `factor` (arXiv 2309.00071, section 3.4)."""
+    return 1.0 if factor <= 1 else 0.1 * math.log(factor) + 1
+
+
+def _ramp(a: Architecture, scaling: RopeScaling) -> npt.NDArray[np.float64]:
+    """By pair, 0 where a frequency stays and 1 where it is divided: YaRN's gamma, counted the other way around."""
+
+    def pair(turns: float) -> float:
+        return (
+            a.rope_dims
+            * math.log(scaling.original_context / (turns * 2 * math.pi))
+            / (2 * math.log(a.rope_base))
+        )
+
+    low, high = pair(scaling.fast), pair(scaling.slow)
+    if scaling.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, a.rope_dims - 1)
+    span = high - low or 0.001  # of two that are equal
+    return np.clip((np.arange(a.rope_dims // 2) - low) / span, 0, 1)
 
 
 def _powers(base: float, count: int) -> npt.NDArray[np.float64]:

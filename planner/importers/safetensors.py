@@ -24,6 +24,7 @@ from planner.importers.families.table import family_of
 from planner.importers.generation_settings import of_folder
 from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
+from planner.importers.mxfp4 import BLOCK, FP4_8BIT, alternating_nibbles, fp4_scales
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import BlockQuantized, SourceTensor, TokenizerSource
 
@@ -31,7 +32,9 @@ HEADER_LIMIT_BYTES = 100 << 20  # the format's own limit
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
-_DTYPES: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+BYTES = "U8"
+_NUMBERS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_DTYPES: Mapping[str, str] = {**_NUMBERS, BYTES: "u1"}
 _NOTHING = re.compile(r"(?!)")  # fits no name
 _HARMLESS = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
@@ -59,16 +62,18 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
     known.add(places.file_name("head.weight"))  # a tied model may carry a copy
     _refuse_strangers(files, known, architecture, folder.name)
     tokenizer = tokenizer_from_folder(folder, config, architecture.vocab)
-    tensors = {
-        ours: replace(
-            files[places.file_name(ours)],
+
+    def tensor(ours: str, shape: tuple[int, ...]) -> FolderTensor:
+        stored, expert = files[places.file_name(ours)], places.expert(ours)
+        return replace(
+            stored if expert is None else stored.expert(expert),
             shape=shape,
-            row_order=places.order(ours, shape),
+            row_order=places.order(ours),
             transposed=places.place(ours).transposed,
             shift=places.place(ours).shift,
         )
-        for ours, shape in shapes.items()
-    }
+
+    tensors = {ours: tensor(ours, shape) for ours, shape in shapes.items()}
     called = name or folder.resolve().name
     return SafetensorsModel(called, architecture, tokenizer, of_folder(folder), tensors, folder.name)
 
@@ -96,17 +101,31 @@ class SafetensorsModel:
 class FolderTensor:
     """One tensor in the memory map. `shape`: as it is read. `row_order`: which rows of what is stored it has (None:
     all, as they are). `transposed`: what is stored has columns for rows. `shift`: what is added to each number.
+    `scales`: of MXFP4 alone, whose rows lie one after the other though their tensor has the shape of a transposed one.
     """
 
-    kind: str  # "F32", "F16", "BF16", "F64"
+    kind: str  # "F32", "F16", "BF16", "F64", "MXFP4"
     shape: tuple[int, ...]
     payload: npt.NDArray[np.uint8]
     row_order: npt.NDArray[np.intp] | None = None
     transposed: bool = False
     shift: float = 0.0
+    scales: npt.NDArray[np.uint8] | None = None
+
+    def expert(self, number: int) -> FolderTensor:
+        """What is stored of one of the experts, which are the first axis."""
+        scales = None if self.scales is None else self.scales.reshape(self.shape[0], -1)[number]
+        payload = self.payload.reshape(self.shape[0], -1)[number]
+        return replace(self, shape=self.shape[1:], payload=payload, scales=scales)
 
     def float32(self) -> npt.NDArray[np.float32]:
         """The weight as float32, C-contiguous."""
+        blocks = self.blocks()
+        if blocks is not None:
+            numbers = (blocks.q.astype(np.float32) - 128).reshape(*blocks.d.shape, BLOCK) * blocks.d[
+                ..., None
+            ]
+            return np.ascontiguousarray(numbers.reshape(self.shape))
         stored = np.ascontiguousarray(self.payload).view(_DTYPES[self.kind])
         if self.transposed:
             stored = stored.reshape(self.shape[-1], -1).T
@@ -121,8 +140,14 @@ class FolderTensor:
         return np.ascontiguousarray(numbers).reshape(self.shape)
 
     def blocks(self) -> BlockQuantized | None:
-        """Always None: these files hold plain numbers."""
-        return None
+        """The exact form of MXFP4; None for plain numbers."""
+        if self.scales is None:
+            return None
+        columns = self.shape[-1]
+        packed, scales = self.payload.reshape(-1, columns // 2), self.scales.reshape(-1, columns // BLOCK)
+        if self.row_order is not None:
+            packed, scales = packed[self.row_order], scales[self.row_order]
+        return BlockQuantized(8, FP4_8BIT[alternating_nibbles(packed)], fp4_scales(scales), None)
 
     def rows(self, first: int, stop: int) -> FolderTensor:
         """Rows [first, stop) of a matrix."""
@@ -149,7 +174,36 @@ def _called_in_full(files: Mapping[str, FolderTensor], source: Source, where: st
 
 
 def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, FolderTensor]:
-    """Every tensor of the folder but those whose whole name `without` fits, whatever their type is."""
+    """Every tensor of the folder but those whose whole name `without` fits, whatever their type is. Blocks of MXFP4 and
+    their scales are one, of the name and the shape that plain numbers would have.
+    """
+    found = _read_all(folder, without)
+    for name in [name for name, tensor in found.items() if tensor.kind == BYTES]:
+        whole, _, part = name.rpartition("_")
+        if part == "blocks":
+            found[whole] = _mxfp4(name, found.pop(name), found.pop(f"{whole}_scales", None), folder.name)
+    for name, tensor in found.items():
+        if tensor.kind == BYTES:
+            raise UnknownArchitecture(
+                f"{folder.name}: tensor {name} is {BYTES}; supported are {', '.join(_NUMBERS)}, not quantized ones "
+                "but MXFP4"
+            )
+    return found
+
+
+def _mxfp4(name: str, blocks: FolderTensor, scales: FolderTensor | None, where: str) -> FolderTensor:
+    """Experts of `blocks` (experts, rows, blocks, bytes) and `scales` (experts, rows, blocks)."""
+    shape = blocks.shape
+    right = scales is not None and scales.kind == BYTES and len(shape) == 4 and shape[3] == BLOCK // 2
+    if not right or scales is None or scales.shape != shape[:3] or not math.prod(shape):
+        raise CorruptModel(
+            f"{where}: tensor {name} should be (experts, rows, blocks, {BLOCK // 2}) beside its scales, is {shape}"
+        )
+    turned = (shape[0], shape[2] * BLOCK, shape[1])
+    return FolderTensor("MXFP4", turned, blocks.payload, transposed=True, scales=scales.payload)
+
+
+def _read_all(folder: Path, without: re.Pattern[str]) -> dict[str, FolderTensor]:
     if (folder / SINGLE).is_file():
         return _read_one(folder / SINGLE, without)
     where = _weight_map(folder)
@@ -237,7 +291,7 @@ def _tensor(path: Path, name: str, entry: object, body: npt.NDArray[np.uint8]) -
             )
     if dtype not in _DTYPES:
         raise UnknownArchitecture(
-            f"{path.name}: tensor {name} is {dtype}; supported are {', '.join(_DTYPES)}, not quantized ones"
+            f"{path.name}: tensor {name} is {dtype}; supported are {', '.join(_NUMBERS)}, not quantized ones"
         )
     expected = math.prod(shape) * np.dtype(_DTYPES[dtype]).itemsize
     if not 0 <= start <= stop or stop - start != expected:

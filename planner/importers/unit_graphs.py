@@ -95,24 +95,14 @@ class UnitGraph:
         """int64 (batch, tokens): how many tokens of its conversation stand before each token."""
         return self.one("Positions", INPUT, domain=SHOAL)
 
-    def experts(
-        self, source: str, shares: str, base: str, weight: str, count: int, rows: int, columns: int
-    ) -> str:
-        """`base` plus what each of `count` experts makes of `source`, times its share (batch, tokens, count) of a
-        token; those whose share is 0 are not computed. Expert N is the matrices `weight`.N.gate_up, (2 · rows,
-        columns), and `weight`.N.down, (columns, rows), with SiLU of the gate.
+    def experts(self, *operands: str, weight: str, count: int, rows: int, columns: int, **more: float) -> str:
+        """`operands`: x, shares, base and maybe a limit. The base plus what each of `count` experts makes of x, times
+        its share (batch, tokens, count) of a token; those whose share is 0 are not computed. Expert N is the matrices
+        `weight`.N.gate_up, (2 · rows, columns), and `weight`.N.down, (columns, rows), with SiLU of the gate; `more`:
+        `alpha`, what its sigmoid multiplies by.
         """
-        return self.one(
-            "Experts",
-            source,
-            shares,
-            base,
-            domain=SHOAL,
-            weight=weight,
-            count=count,
-            rows=rows,
-            columns=columns,
-        )
+        facts = {"weight": weight, "count": count, "rows": rows, "columns": columns, **more}
+        return self.one("Experts", *operands, domain=SHOAL, **facts)
 
     def finish(self, result: str) -> bytes:
         """The graph as bytes of an ONNX file; `result`, made by its last node, is what the unit makes."""

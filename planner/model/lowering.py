@@ -5,9 +5,10 @@ domain "shoal" say it without saying how:
 
     Embedding(tokens) -> rows      weight, rows, columns          first unit alone: rows are read from the blob
     Linear(x, bias?) -> y          weight, rows, columns          x times the stored form of a matrix (rows, columns)
-    Attention(q, k?, v?) -> y      heads, kv_heads, head_size, state, rotary, scale?, softcap?
+    Attention(q, k?, v?, sinks?) -> y   heads, kv_heads, head_size, state, rotary, scale?, softcap?
     Positions(x) -> places         units between the first and the last alone: int64 (batch, tokens)
-    Experts(x, shares, base) -> y  weight, count, rows, columns   the same units: base plus what chosen experts make
+    Experts(x, shares, base, limit?) -> y   weight, count, rows, columns, alpha?   the same units: base plus what chosen
+                                                                  experts make
 
 Lowering is the same for every model and takes nothing but the manifest and its graphs; of equal ones it makes equal
 bytes. A shard has up to three parts that run one after another: the embedding (rows that are looked up; what the first
@@ -81,8 +82,8 @@ BROWSERS: Final[Mapping[str, Placed]] = {"wasm": "wide", "webgpu": "packed"}
 WINDOW_SEQLENS: Final = "window.seqlens"  # as seqlens and total, of arrays with a window
 WINDOW_TOTAL: Final = "window.total"
 POSITION_IDS: Final = "position_ids"
-NOT_ON_GPU: Final = (  # onnxruntime-web 1.30 leaves soft caps and position ids out without a word
-    "attention with a window or a soft cap is not computed right on a GPU: a tab computes it without one"
+NOT_ON_GPU: Final = (  # onnxruntime-web 1.30 leaves soft caps, sinks and position ids out without a word
+    "attention with a window, a soft cap or sinks is not computed right on a GPU: a tab computes it without one"
 )
 ELEMENTWISE: Final = frozenset(  # what may follow the product of a head that is loaded in parts
     ("Add", "Sub", "Mul", "Div", "Neg", "Tanh", "Clip", "Identity")
@@ -104,6 +105,8 @@ _ATTENTION: Final[Mapping[str, int]] = {
 _EXPERTS: Final[Mapping[str, int]] = {**_WEIGHT, "count": AttributeProto.INT}
 MAX_EXPERTS: Final = 1024
 EXPERT_PARTS: Final = ("gate_up", "down")  # the matrices of one expert
+_ALPHA: Final[Mapping[str, int]] = {"alpha": AttributeProto.FLOAT}
+MAX_ALPHA: Final = 1e6
 _SOFT: Final[Mapping[str, int]] = {"scale": AttributeProto.FLOAT, "softcap": AttributeProto.FLOAT}
 _BOUNDS: Final[Mapping[str, int]] = {"first": AttributeProto.INT, "stop": AttributeProto.INT}
 FAR: Final = -(10**18)  # added to the score of a position that is not looked at: its share is exactly 0
@@ -795,11 +798,18 @@ class _Lowering:
     def _experts(self, node: NodeProto) -> None:
         """What each expert makes that any token chose, one after the other; a row takes nothing of others' experts."""
         graph = self._graph
-        facts = _facts(self._part, node, _EXPERTS)
+        facts = _facts(self._part, node, _EXPERTS, _ALPHA)
+        alpha = facts.get("alpha") or 1.0
+        if not 0 <= alpha <= MAX_ALPHA:
+            raise wrong_graph(
+                self._unit.name, f"Experts: alpha from 0 to {MAX_ALPHA:.0f} expected, got {alpha}"
+            )
         weight, count, rows, columns = _text(self._part, facts["weight"]), *_sizes(self._part, node, facts)
-        if len(node.input) != 3 or "" in node.input or len(node.output) != 1:
-            raise wrong_graph(self._unit.name, "Experts: x, shares and base, and one output expected")
-        source, shares, made = map(self._name, node.input)
+        if len(node.input) not in (3, 4) or "" in node.input or len(node.output) != 1:
+            raise wrong_graph(
+                self._unit.name, "Experts: x, shares, base and a limit, and one output expected"
+            )
+        source, shares, made, *limits = map(self._name, node.input)
         names = [graph.new() for _ in range(count)]
         graph.add("Split", [shares], *names, axis=-1, num_outputs=count)
         largest = graph.add("ReduceMax", [shares, graph.shape(0, 1)], graph.new(), keepdims=0)
@@ -810,12 +820,20 @@ class _Lowering:
             output = self._name(node.output[0]) if expert == count - 1 else graph.new()
             then, other = (_Graph(graph.placed, graph.axes, graph) for _ in range(2))
             name = f"{weight}.{expert}"
-            both = self._product(then, f"{name}.gate_up", (2 * rows, columns), source, graph.new())
-            halves = graph.new(), graph.new()
-            then.add("Split", [both], *halves, axis=-1, num_outputs=2)
-            active = then.add("QuickGelu", [halves[0]], graph.new(), domain=MICROSOFT, alpha=1.0)
-            inner = then.add("Mul", [active, halves[1]], graph.new())
-            whole = self._product(then, f"{name}.down", (columns, rows), inner, graph.new())
+            bias = self._expert_bias(then, f"{name}.gate_up.bias", 2 * rows)
+            both = self._product(then, f"{name}.gate_up", (2 * rows, columns), source, graph.new(), bias)
+            gate, up = graph.new(), graph.new()
+            then.add("Split", [both], gate, up, axis=-1, num_outputs=2)
+            for limit in limits:
+                gate = then.add("Min", [gate, limit], graph.new())
+                least = then.add("Neg", [limit], graph.new())
+                up = then.add("Max", [then.add("Min", [up, limit], graph.new()), least], graph.new())
+            active = then.add("QuickGelu", [gate], graph.new(), domain=MICROSOFT, alpha=alpha)
+            inner = then.add("Mul", [active, up], graph.new())
+            for _ in limits:
+                inner = then.add("Add", [inner, active], graph.new())
+            bias = self._expert_bias(then, f"{name}.down.bias", columns)
+            whole = self._product(then, f"{name}.down", (columns, rows), inner, graph.new(), bias)
             part = then.add("Mul", [whole, share], graph.new())
             total = then.add("Add", [made, part], graph.new())
             its = then.add("Cast", [share], graph.new(), to=TensorProto.BOOL)
@@ -828,6 +846,12 @@ class _Lowering:
                 for each, result in branches
             )
             made = graph.add("If", [taken], output, then_branch=then_branch, else_branch=else_branch)
+
+    def _expert_bias(self, graph: _Graph, name: str, length: int) -> str:
+        """What is added to a product, where the unit has such a tensor."""
+        if self._unit.tensor(name) is None:
+            return ""
+        return graph.stored(self._part, _need(self._unit, name, "f32", (length,)))
 
     def _positions(self, node: NodeProto) -> None:
         """How many tokens of its conversation stand before each token: those cached after the step, counted back."""
@@ -849,9 +873,18 @@ class _Lowering:
         size, pair = facts["head_size"], self._pair(facts)
         bounds = facts.get("first", 0), facts.get("stop", 0)
         inputs = [self._name(name) for name in node.input]
-        if len(inputs) not in (1, 3) or "" in inputs or len(node.output) != 1:
+        sinks = inputs.pop() if len(inputs) == 4 else ""
+        if len(node.input) == 4 and inputs[1:] == ["", ""]:
+            inputs = inputs[:1]
+        if (
+            (len(node.input) == 4 and not sinks)
+            or len(inputs) not in (1, 3)
+            or "" in inputs
+            or len(node.output) != 1
+        ):
             raise wrong_graph(self._unit.name, "Attention: q, k and v, or one input, and one output expected")
-        if graph.placed == "packed" and (pair.window is not None or facts.get("softcap") or any(bounds)):
+        is_apart = pair.window is not None or any(bounds) or bool(sinks)
+        if graph.placed == "packed" and (is_apart or facts.get("softcap")):
             raise wrong_graph(self._unit.name, NOT_ON_GPU)
         filled = pair.head_size != size
         output = self._name(node.output[0])
@@ -870,11 +903,13 @@ class _Lowering:
             lengths = [WINDOW_SEQLENS, WINDOW_TOTAL]
             if turning:
                 turning.append(POSITION_IDS)
-        if any(bounds):
-            turning = [*turning, *[""] * (3 - len(turning)), self._unseen(bounds)]
+        last = turning
+        if any(bounds) or sinks:
+            unseen = self._unseen(bounds) if any(bounds) else ""
+            last = [*turning, *[""] * (3 - len(turning)), unseen, *([sinks] if sinks else [])]
         attended = graph.add(
             "GroupQueryAttention",
-            [*operands, key, value, *lengths, *turning],
+            [*operands, key, value, *lengths, *last],
             graph.new() if filled else output,
             f"{key}.out",
             f"{value}.out",

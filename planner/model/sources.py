@@ -53,7 +53,7 @@ class SourceTensor(Protocol):
         """The weight dequantized, C-contiguous."""
 
     def blocks(self) -> BlockQuantized | None:
-        """The exact block form for Q4_0, Q4_1 and Q8_0; None for every other file type."""
+        """The exact block form for Q4_0, Q4_1, Q8_0 and MXFP4; None for every other file type."""
 
     def rows(self, first: int, stop: int) -> SourceTensor:
         """Rows [first, stop) of a matrix as a tensor of their own; nothing is read for it."""

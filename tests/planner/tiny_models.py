@@ -320,12 +320,13 @@ def packed(weight: npt.NDArray[np.float32], kind: GGMLQuantizationType) -> npt.N
         return rng.integers(0, 0x3C, shape, dtype=np.uint8)
 
 
-def safetensors_bytes(tensors: Mapping[str, npt.NDArray[np.float32]], dtype: str) -> bytes:
-    """The format written by hand, so that tests do not read with what wrote."""
+def safetensors_bytes(tensors: Mapping[str, npt.NDArray[Any]], dtype: str) -> bytes:
+    """The format written by hand, so that tests do not read with what wrote. `dtype`: of all that is not bytes."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     body = bytearray()
     for name, weight in tensors.items():
-        match dtype:
+        kind = "U8" if weight.dtype == np.uint8 else dtype
+        match kind:
             case "BF16":
                 raw = (weight.view(np.uint32) >> 16).astype(np.uint16).tobytes()
             case "F16":
@@ -335,7 +336,7 @@ def safetensors_bytes(tensors: Mapping[str, npt.NDArray[np.float32]], dtype: str
             case _:
                 raw = weight.tobytes()
         header[name] = {
-            "dtype": dtype,
+            "dtype": kind,
             "shape": list(weight.shape),
             "data_offsets": [len(body), len(body) + len(raw)],
         }

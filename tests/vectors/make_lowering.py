@@ -88,6 +88,25 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
         "8bit",
         {"experts": 3, "experts_chosen": 2, "shared_ffn": 40, "expert_units": 2},
     ),
+    "8bit, sinks, limited experts with biases": (
+        "8bit",
+        {
+            "experts": 3,
+            "experts_chosen": 2,
+            "sinks": True,
+            "router_bias": True,
+            "expert_bias": True,
+            "expert_limit": 7.0,
+            "expert_alpha": 1.702,
+            "qkv_bias": True,
+            "o_bias": True,
+            "pattern": (BlockKind(16), BlockKind()),
+        },
+    ),
+    "f32, sinks of normed heads": (
+        "f32",
+        {"sinks": True, "qk_norm": True, "pattern": (BlockKind(table=-1),)},
+    ),
     "4bit, experts": ("4bit", {"experts": 3, "experts_chosen": 1}),
     "8bit, side by side, two tables": (
         "8bit",
@@ -371,6 +390,14 @@ def _renamed(operator: str, domain: str, becomes: str) -> Edit:
     return edit
 
 
+def _more_inputs(operator: str, *names: str) -> Edit:
+    def edit(model: onnx.ModelProto) -> None:
+        node = next(node for node in model.graph.node if node.op_type == operator)
+        node.input[:] = [node.input[0], *names]
+
+    return edit
+
+
 EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose graph is changed
     "another opset": (2, _opset("", 20)),
     "a foreign domain": (2, _opset("org.somewhere", 1)),
@@ -397,6 +424,8 @@ EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose g
     "no rotary": (3, _set("Attention", "rotary", None)),
     "a scale that is not finite": (3, _set("Attention", "scale", float("nan"))),
     "a negative soft cap": (3, _set("Attention", "softcap", -1.0)),
+    "sinks without a name": (3, _more_inputs("Attention", "", "", "")),
+    "sinks of values alone": (3, _more_inputs("Attention", "t.0", "", "t.0")),
     "experts without a count": (3, _renamed("Linear", "shoal", "Experts")),
     "positions with attributes": (3, _renamed("Linear", "shoal", "Positions")),
     "another vocabulary": (0, _set("Embedding", "rows", 49)),

@@ -61,7 +61,7 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor of ours lies. `name`: as the file calls it, {block} being the block's number, {expert} that of an
-    expert. `stacked`: the file has all experts in one tensor (experts, rows, columns). `transposed`: rows and columns
+    expert. `stacked`: the file has all experts in one tensor, the first axis. `transposed`: rows and columns
     are the other way around. `shift`: what is added to each number.
     """
 

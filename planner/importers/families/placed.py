@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from planner.importers.architecture import Architecture
 from planner.importers.families.family import Place, Source
 from planner.importers.rotary import Order, row_orders
@@ -29,19 +27,19 @@ class Placed:
     def file_shape(self, ours: str, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape that the file's tensor must have for one of ours of `shape`."""
         place = self.place(ours)
-        if place.stacked:
-            return (self.architecture.experts, *shape)
         whole = shape if place.part is None else (place.part.height(self.architecture), *shape[1:])
-        return whole[::-1] if place.transposed else whole
+        turned = whole[::-1] if place.transposed else whole
+        return (self.architecture.experts, *turned) if place.stacked else turned
 
-    def order(self, ours: str, shape: tuple[int, ...]) -> Order | None:
-        """Which rows of the file's tensor are ours, of `shape`; None for all of them in their order. Experts that are
-        stacked count as rows below one another.
+    def expert(self, ours: str) -> int | None:
+        """Which of the experts of the file's tensor a tensor of ours has; None where it has none or all."""
+        return int(ours.rpartition("_e")[2]) if self.place(ours).stacked else None
+
+    def order(self, ours: str) -> Order | None:
+        """Which rows of the file's tensor are ours; None for all of them in their order. Of experts that are stacked:
+        which rows of the expert's.
         """
         place = self.place(ours)
-        if place.stacked:
-            first = int(ours.rpartition("_e")[2]) * shape[0]
-            return np.arange(first, first + shape[0], dtype=np.intp)
         turned = row_orders(self.architecture, self.source.interleaved).get(ours.rpartition(".")[2])
         if place.part is None:
             return turned if ours.startswith("attn.") else None

@@ -13,9 +13,10 @@ from planner.importers.families.family import Family
 from planner.importers.families.gemma import GEMMA2, GEMMA3
 from planner.importers.families.gpt2 import GPT2
 from planner.importers.families.gpt_neox import GPT_NEOX
+from planner.importers.families.gpt_oss import GPT_OSS
 from planner.importers.families.granite import GRANITE
 from planner.importers.families.llama import LLAMA, QWEN2, QWEN3
-from planner.importers.families.olmo2 import OLMO2
+from planner.importers.families.olmo2 import OLMO2, OLMO3
 from planner.importers.families.phi3 import PHI3
 from planner.importers.families.starcoder2 import STARCODER2
 
@@ -25,6 +26,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN3,
     PHI3,
     OLMO2,
+    OLMO3,
     GRANITE,
     STARCODER2,
     GPT_NEOX,
@@ -38,6 +40,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     QWEN3_MOE,
     GEMMA2,
     GEMMA3,
+    GPT_OSS,
 )
 
 Kind = Literal["gguf", "folder"]

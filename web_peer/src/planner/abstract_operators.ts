@@ -30,6 +30,7 @@ export interface LinearOperator {
 export interface AttentionOperator {
   readonly kind: 'Attention';
   readonly inputs: readonly string[]; // one or three
+  readonly sinks: string; // '': none
   readonly output: string;
   readonly heads: number;
   readonly kvHeads: number;
@@ -65,12 +66,13 @@ export interface PositionsOperator {
  */
 export interface ExpertsOperator {
   readonly kind: 'Experts';
-  readonly inputs: readonly string[]; // x, shares, base
+  readonly inputs: readonly string[]; // x, shares, base, and a limit
   readonly output: string;
   readonly weight: string;
   readonly count: number;
   readonly rows: number;
   readonly columns: number;
+  readonly alpha: number; // 0: 1
 }
 
 export type AbstractOperator =
@@ -97,10 +99,14 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       return found;
     }
     case 'Attention': {
-      has([1, 3]);
+      const isSunk = inputs.length === 4;
+      const sinks = isSunk ? (inputs.pop() ?? '') : '';
+      if (isSunk && inputs[1] === '' && inputs[2] === '') inputs.length = 1;
+      has(isSunk && sinks === '' ? [] : [1, 3]);
       const found = {
         kind,
         inputs,
+        sinks,
         output: output ?? '',
         heads: said.integer('heads', 1, MAX_HEADS),
         kvHeads: said.integer('kv_heads', 1, MAX_HEADS),
@@ -127,11 +133,12 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       return { kind, inputs, output: output ?? '' };
     }
     case 'Experts': {
-      has([3]);
+      has([3, 4]);
       const matrices = matrixOf(said, MAX_COLUMNS / 2);
       const count = said.integer('count', 1, MAX_EXPERTS);
+      const alpha = said.number('alpha', MAX_NUMBER);
       said.finish();
-      return { kind, inputs, output: output ?? '', ...matrices, count };
+      return { kind, inputs, output: output ?? '', ...matrices, count, alpha };
     }
     default:
       throw wrongGraph(unit, 'of domain shoal Linear, Attention, Embedding, Positions and Experts expected');

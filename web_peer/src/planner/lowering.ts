@@ -41,6 +41,7 @@ import {
   checkTable,
   type Location,
   type Making,
+  need,
   type Provider,
   tensorOf,
 } from './linear';
@@ -52,7 +53,7 @@ export const WINDOW_TOTAL = 'window.total';
 export const POSITION_IDS = 'position_ids';
 // onnxruntime-web 1.30 leaves soft caps and position ids out without a word.
 const NOT_ON_GPU =
-  'attention with a window or a soft cap is not computed right on a GPU: a tab computes it without one';
+  'attention with a window, a soft cap or sinks is not computed right on a GPU: a tab computes it without one';
 const FAR = -(10 ** 18); // added to the score of a position that is not looked at: its share is exactly 0
 const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
 
@@ -324,9 +325,10 @@ class Lowering implements Making {
       }
       const found = { ...operator, inputs: operator.inputs.map(named), output: named(operator.output) };
       if (found.kind === 'Attention') {
+        const sinks = named(found.sinks);
         if (states.has(found.state)) throw wrongGraph(unit, `state ${found.state} expected to be used once`);
         states.add(found.state);
-        this.attention(unit, found);
+        this.attention(unit, { ...found, sinks });
       } else if (found.kind === 'Positions' || found.kind === 'Experts') {
         const expected = `${found.kind} expected between the first and the last unit alone`;
         if (this.isFlat) throw wrongGraph(unit, expected);
@@ -346,7 +348,8 @@ class Lowering implements Making {
   private experts(unit: ManifestUnit, place: number, operator: ExpertsOperator): void {
     const { draft } = this;
     const { inputs, output, weight, count, rows, columns } = operator;
-    const [source = '', shares = '', base = ''] = inputs;
+    const [source = '', shares = '', base = '', limit = ''] = inputs;
+    const alpha = operator.alpha || 1;
     const names = (): [string, ...string[]] => [
       draft.fresh(),
       ...Array.from({ length: count - 1 }, () => draft.fresh()),
@@ -366,14 +369,24 @@ class Lowering implements Making {
       const product = (name: string, size: readonly [number, number], of: string, to: string): string => {
         const [height, width] = size;
         const matrix = { weight: `${weight}.${expert}.${name}`, rows: height, columns: width };
-        addLinear(branch, { unit, place, ...matrix, source: of, bias: '', output: to });
+        const added = `${matrix.weight}.bias`;
+        const isBiased = tensorOf(unit, added) !== undefined;
+        const bias = isBiased ? addStored(branch, unit, place, need(unit, added, 'f32', [height])) : '';
+        addLinear(branch, { unit, place, ...matrix, source: of, bias, output: to });
         return to;
       };
       const both = product('gate_up', [2 * rows, columns], source, draft.fresh());
       const halves: [string, string] = [draft.fresh(), draft.fresh()];
       then.add('Split', [both], halves, { axis: -1, num_outputs: 2 });
-      const active = then.add('QuickGelu', [halves[0]], draft.fresh(), { alpha: { float: 1 } }, MICROSOFT);
-      const inner = then.add('Mul', [active, halves[1]], draft.fresh());
+      let [gate, up] = halves;
+      if (limit !== '') {
+        gate = then.add('Min', [gate, limit], draft.fresh());
+        const least = then.add('Neg', [limit], draft.fresh());
+        up = then.add('Max', [then.add('Min', [up, limit], draft.fresh()), least], draft.fresh());
+      }
+      const active = then.add('QuickGelu', [gate], draft.fresh(), { alpha: { float: alpha } }, MICROSOFT);
+      let inner = then.add('Mul', [active, up], draft.fresh());
+      if (limit !== '') inner = then.add('Add', [inner, active], draft.fresh());
       const whole = product('down', [columns, rows], inner, draft.fresh());
       const part = then.add('Mul', [whole, share], draft.fresh());
       const total = then.add('Add', [made, part], draft.fresh());
@@ -407,11 +420,11 @@ class Lowering implements Making {
 
   private attention(unit: ManifestUnit, operator: AttentionOperator): void {
     const { draft } = this;
-    const { inputs, output, heads, kvHeads, headSize, softcap, rotary } = operator;
+    const { inputs, output, heads, kvHeads, headSize, softcap, rotary, sinks } = operator;
     const pair = this.pairOf(unit, operator);
     const isBounded = operator.first !== 0 || operator.stop !== 0;
-    if (this.provider === 'webgpu' && (pair.window !== null || softcap !== 0 || isBounded))
-      throw wrongGraph(unit, NOT_ON_GPU);
+    const isApart = pair.window !== null || isBounded || sinks !== '';
+    if (this.provider === 'webgpu' && (isApart || softcap !== 0)) throw wrongGraph(unit, NOT_ON_GPU);
     const isFilled = pair.headSize !== headSize;
     const [packed = '', key = '', value = ''] = inputs;
     const operands = [packed, key, value].map((each) =>
@@ -428,8 +441,9 @@ class Lowering implements Making {
     if (isFilled || operator.scale !== 0) attributes['scale'] = { float: operator.scale || headSize ** -0.5 };
     if (softcap !== 0) attributes['softcap'] = { float: softcap };
     if (pair.window !== null) attributes['local_window_size'] = pair.window;
-    const gaps = isBounded ? ['', '', ''].slice(turning.length) : [];
-    const unseen = isBounded ? [this.unseenBeyond(operator)] : [];
+    const gaps = isBounded || sinks !== '' ? ['', '', ''].slice(turning.length) : [];
+    const unseen = isBounded ? this.unseenBeyond(operator) : '';
+    const last = sinks !== '' ? [unseen, sinks] : isBounded ? [unseen] : [];
     const attended = isFilled ? draft.fresh() : output;
     draft.add(
       'GroupQueryAttention',
@@ -438,7 +452,7 @@ class Lowering implements Making {
         ...[pair.key, pair.value],
         ...(isWindowed ? [WINDOW_SEQLENS, WINDOW_TOTAL] : ['seqlens', 'total']),
         ...turning,
-        ...[...gaps, ...unseen],
+        ...[...gaps, ...last],
       ],
       [attended, `${pair.key}.out`, `${pair.value}.out`],
       attributes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -50,6 +51,9 @@ _LLAMA3: Final = _rope(
     low_freq_factor=1.0,
     high_freq_factor=4.0,
     original_max_position_embeddings=32,
+)
+_YARN: Final = _rope(
+    rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=1.0, original_max_position_embeddings=32
 )
 _LONGROPE: Final = _rope(
     rope_type="longrope",
@@ -143,6 +147,28 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "norm_topk_prob": True,
             "head_dim": 32,
         },
+    ),
+    "gpt-oss": (
+        "gpt_oss",
+        {
+            "num_local_experts": 6,
+            "num_experts_per_tok": 2,
+            "sliding_window": 16,
+            "head_dim": 32,
+            "rope_parameters": _YARN | {"truncate": False},
+        },
+    ),
+    "olmo3": (
+        "olmo3",
+        {
+            "num_hidden_layers": 4,
+            "sliding_window": 16,
+            "rope_parameters": {"full_attention": _YARN, "sliding_attention": _rope()},
+        },
+    ),
+    "qwen3-yarn": (
+        "qwen3",
+        {"head_dim": 32, "rope_parameters": _YARN | {"attention_factor": 1.25 * (0.1 * math.log(4.0) + 1)}},
     ),
     "cohere2": ("cohere2", {"logit_scale": 0.25, "sliding_window": 16, "num_hidden_layers": 4}),
     "gemma2": ("gemma2", {**_GEMMA, "num_hidden_layers": 3, "rope_parameters": _rope()}),

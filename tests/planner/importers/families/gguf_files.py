@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import gguf
 import numpy as np
+import numpy.typing as npt
 
 from tests.planner.importers.families.checkpoints import Checkpoint, Floats
 
@@ -20,12 +21,16 @@ _ARCHITECTURES: Final = {
     "qwen2_moe": "qwen2moe",
     "qwen3_moe": "qwen3moe",
     "gemma3_text": "gemma3",
+    "gpt_oss": "gpt-oss",
+    "olmo3": "olmo2",
 }
 _PERMUTED: Final = ("llama", "granite")
 
 
-def write(checkpoint: Checkpoint, path: Path) -> Path:
-    """The checkpoint as a file of float32."""
+def write(
+    checkpoint: Checkpoint, path: Path, packed: Mapping[str, npt.NDArray[np.uint8]] | None = None
+) -> Path:
+    """The checkpoint as a file of float32. `packed`: rows of MXFP4, by the name of a tensor of transformers."""
     config = checkpoint.config
     kind = config["model_type"]
     arch = _ARCHITECTURES.get(kind, kind)
@@ -56,15 +61,24 @@ def write(checkpoint: Checkpoint, path: Path) -> Path:
     if rope:
         writer.add_rope_freq_base(rope["rope_theta"])
         writer.add_rope_dimension_count(int(head * rope.get("partial_rotary_factor", 1.0)))
+    if rope.get("rope_type") == "yarn":
+        _yarn(writer, rope)
     if config.get("sliding_window"):
         writer.add_sliding_window(config["sliding_window"])
     _METADATA.get(kind, _nothing)(writer, config)
     _tokenizer(writer, said.whole("vocab_size"))
+    rows: dict[str, npt.NDArray[Any]] = {}
+    for name, raw in (packed or {}).items():
+        rows |= _parted(name, raw, turned=False)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[_key(arch)], blocks)
     for name, weight in _converted(kind, checkpoint.weights(), heads, kv_heads, head).items():
         called = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert called is not None, name
-        writer.add_tensor(called, np.ascontiguousarray(weight))
+        if name not in rows:
+            writer.add_tensor(called, np.ascontiguousarray(weight))
+        else:
+            raw = np.ascontiguousarray(rows[name])
+            writer.add_tensor(called, raw, raw_dtype=gguf.GGMLQuantizationType.MXFP4)
     for name, factors in _rope_factors(rope, head).items():
         writer.add_tensor(name, factors)
     writer.write_header_to_file()
@@ -96,6 +110,17 @@ def _kv_heads(config: Mapping[str, Any], heads: int) -> int:
 
 def _nothing(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     pass
+
+
+def _yarn(writer: gguf.GGUFWriter, rope: Mapping[str, Any]) -> None:
+    writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    writer.add_rope_scaling_factor(rope["factor"])
+    writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+    writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+    writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if "attention_factor" in rope:  # which llama.cpp multiplies by what follows from the factor
+        usual = 0.1 * np.log(rope["factor"]) + 1
+        writer.add_rope_scaling_attn_factors(float(rope["attention_factor"] / usual))
 
 
 def _granite(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
@@ -130,6 +155,11 @@ def _experts(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
 
 
+def _gpt_oss(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    _experts(writer, config)
+    writer.add_expert_feed_forward_length(config["intermediate_size"])
+
+
 def _gemma2(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_attn_logit_softcapping(config.get("attn_logit_softcapping", 50.0))
     writer.add_final_logit_softcapping(config.get("final_logit_softcapping", 30.0))
@@ -150,6 +180,7 @@ _METADATA: Final[Mapping[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], Non
     "olmoe": _experts,
     "qwen2_moe": _experts,
     "qwen3_moe": _experts,
+    "gpt_oss": _gpt_oss,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
 }
@@ -174,8 +205,28 @@ def _converted(
             weight = weight + np.float32(1)
         elif kind == "gpt2" and weight.ndim == 2 and (".attn." in name or ".mlp." in name):
             weight = weight.T
+        elif name.endswith(".sinks"):
+            name = f"{name}.weight"
+        elif kind == "gpt_oss" and ".experts." in name:
+            found |= _parted(name, weight)
+            continue
         found[name] = weight
     return _stacked(found)
+
+
+def _parted(name: str, weight: npt.NDArray[Any], turned: bool = True) -> dict[str, npt.NDArray[Any]]:
+    """Gate, up and down of experts, rows first, of what transformers keeps with gate and up by turns. `turned`: with
+    columns first.
+    """
+    whole = name.removesuffix("_bias")
+    kind = ".bias" if name.endswith("_bias") else ".weight"
+    rows = weight.swapaxes(1, 2) if turned and kind == ".weight" else weight
+    if not whole.endswith("gate_up_proj"):
+        return {f"{whole}{kind}": rows}
+    halves = rows[:, ::2], rows[:, 1::2]
+    return {
+        whole.replace("gate_up", part) + kind: half for part, half in zip(("gate", "up"), halves, strict=True)
+    }
 
 
 def _stacked(weights: dict[str, Floats]) -> dict[str, Floats]:
