@@ -42,6 +42,10 @@ from peer.member.embedding_models import embeddings
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
+from peer.member.transcription import open_transcriber
+from peer.model.sound import decoded
+from peer.model.speech_asked import Segment, SpeechAsked
+from peer.model.subtitles import plain
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.origin.answering_model import AnsweringModel
@@ -112,6 +116,17 @@ class Answer:
     crossed: tuple[
         Crossing, ...
     ] = ()  # where it went on with other arithmetic: wording may differ from there
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What is said in a recording. `segments`: its parts with their times, in milliseconds; `language`: its code, ""
+    where the model knows one.
+    """
+
+    text: str
+    segments: tuple[Segment, ...]
+    language: str
 
 
 class Mesh:
@@ -267,6 +282,32 @@ class Mesh:
         """
         return await embeddings(self._member, [texts] if isinstance(texts, str) else texts, model)
 
+    async def transcribe(
+        self,
+        path: str | Path,
+        model: str | None = None,
+        language: str | None = None,
+        *,
+        translate: bool = False,
+    ) -> Transcript:
+        """What is said in a file with sound, by a model that the mesh offers (`shoal offer`).
+
+        `model`: its name; None: the only one that writes what is said. `language`: a code such as "en"; None: as the
+        beginning sounds. `translate`: into English. Raises BadCommand for a file without sound, and for a language that
+        the model does not know; NoPlan, CannotServe, RunFailed, AnswerFailed.
+        """
+        samples = await decoded(await asyncio.to_thread(Path(path).absolute))
+        transcriber = await open_transcriber(self._member, model)
+        parts, heard = list[Segment](), ""
+        try:
+            async with aclosing(transcriber.written(samples, SpeechAsked(language, translate))) as windows:
+                async for window in windows:
+                    parts += window.segments
+                    heard = window.language
+        finally:
+            await transcriber.close()
+        return Transcript(plain(parts), tuple(parts), heard)
+
     async def _asked(self, options: Options) -> AnsweringModel:
         name = options.get("model")
         if name is None:
@@ -362,6 +403,17 @@ class BlockingMesh:
     def embed(self, texts: str | Sequence[str], model: str | None = None) -> Floats:
         """As Mesh.embed."""
         return self._loop.run(self._mesh.embed(texts, model))
+
+    def transcribe(
+        self,
+        path: str | Path,
+        model: str | None = None,
+        language: str | None = None,
+        *,
+        translate: bool = False,
+    ) -> Transcript:
+        """As Mesh.transcribe."""
+        return self._loop.run(self._mesh.transcribe(path, model, language, translate=translate))
 
     def map(
         self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None

@@ -26,6 +26,7 @@ from peer.cli.arguments.pinned_ends import pin_argument
 from peer.cli.arguments.plan_goal import wish_arguments
 from peer.cli.arguments.role import role_arguments
 from peer.cli.arguments.run import run_arguments
+from peer.cli.arguments.transcribe import transcribe_arguments
 from peer.cli.arguments.validate import validate_arguments
 from peer.cli.fairness_view import fairness_arguments
 from peer.conversation.entry_links import split_link
@@ -223,6 +224,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.embed import embed
 
             return asyncio.run(embed(args))
+        case "transcribe":
+            from peer.cli.speech.transcribe import transcribe
+
+            return asyncio.run(transcribe(args))
         case "api":
             from peer.cli.api import api
 
@@ -441,6 +446,11 @@ def parser() -> argparse.ArgumentParser:
     embed_arguments(meant)
     _way(meant)
     _state(meant)
+    heard = command("transcribe", "write what is said in files, by a model that a mesh offers")
+    _link(heard)
+    transcribe_arguments(heard)
+    _way(heard)
+    _state(heard)
     talks = command(
         "conversations",
         "conversations that a mesh keeps: list them, keep one in a file, say who comes in",

@@ -62,6 +62,7 @@ from peer.gateway.request_reading import (
 )
 from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
+from peer.gateway.transcriptions import Transcriptions
 from peer.member.mesh_member import MeshMember
 from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
@@ -187,6 +188,7 @@ class Gateway:
         self._options = options
         self._embedder = embedder
         self._mesh_embedders = MeshEmbedders(mesh)
+        self._transcriptions = Transcriptions(mesh)
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
         own = AnsweringModel(mesh.view, mesh.model, mesh.sessions)
@@ -208,12 +210,15 @@ class Gateway:
         app.router.add_post(MESSAGES, self._message)
         app.router.add_post(f"{MESSAGES}/count_tokens", self._count)
         app.router.add_post("/v1/embeddings", self._embed)
+        app.router.add_post("/v1/audio/transcriptions", self._transcribe)
+        app.router.add_post("/v1/audio/translations", self._translate)
         app.router.add_get("/healthz", self._health)
         return app
 
     async def close(self) -> None:
         """Stops listening to the state of the mesh, and ends the processes of its own."""
         self._mesh_embedders.close()
+        await self._transcriptions.close()
         for each in (self._own, *self._further.values()):
             await each.close()
         if self._known_plain is not None:
@@ -299,6 +304,13 @@ class Gateway:
             answering = await self._mesh.answering(name)
         except BadCommand as error:
             raise ApiError(str(error), param="model", code="model_not_supported") from error
+        manifest = answering.model.manifest
+        if manifest is not None and manifest.speech is not None:
+            raise ApiError(
+                f"{name} writes what is said and answers no questions: /v1/audio/transcriptions asks it",
+                param="model",
+                code="model_not_supported",
+            )
         key = (name, answering.chosen.model)
         for gone in [each for each in self._further if each != key and not _is_offered(each, decoders)]:
             await self._further.pop(gone).close()
@@ -454,6 +466,18 @@ class Gateway:
             raise served.unknown(asked.model)
         body = await embedder.answer(asked, self._client(request))
         return web.Response(body=body, content_type="application/json")
+
+    async def _transcribe(self, request: web.Request) -> web.StreamResponse:
+        return await self._heard(request, translated=False)
+
+    async def _translate(self, request: web.Request) -> web.StreamResponse:
+        return await self._heard(request, translated=True)
+
+    async def _heard(self, request: web.Request, *, translated: bool) -> web.StreamResponse:
+        headers = _allowing(request) if "Origin" in request.headers else {}
+        return await self._transcriptions.answer(
+            request, self._client(request), headers, translated=translated
+        )
 
     def _embeds(self, name: str) -> bool:
         return self._embedder is not None and name in (self._embedder.name, self._embedder.model_id)

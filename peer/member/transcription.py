@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -17,13 +17,13 @@ import numpy as np
 from peer.errors import BadCommand, CannotServe, NoPlan, PeerError, RunFailed
 from peer.member.mesh_member import MeshMember
 from peer.model.sound import Samples, Spectrogram, window_of
+from peer.model.speech_asked import Segment, SpeechAsked, Written
 from peer.model.speech_rules import FRAMES_OF_S, Floats, Said, Writing, language_of, parts_of
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.origin.answering_model import AnsweringModel
 from peer.origin.pinned_ends import OwnEnds
 from peer.origin.run_client import RunClient
 from peer.origin.speech_ends import SpeechEnds, by_rules
-from peer.session.sampling import GREEDY, Sampling
 from planner.errors import PlannerError
 from planner.model.manifest import Manifest
 from planner.model.speech import Speech, languages_line
@@ -31,44 +31,6 @@ from planner.model.speech import Speech, languages_line
 LEARNT_WITHIN_S: Final = 5.0  # what is not here by then writes no speech as yet
 MEL: Final = "mel"  # the input of an encoder
 ENCODED: Final = "encoded"  # its output
-
-
-@dataclass(frozen=True, slots=True)
-class SpeechAsked:
-    """How a recording is to be written. `language`: a code such as "en"; None: the one that its first window is in.
-    `translated`: into English. `times`: with times. `max_tokens`: of each window; None: as many as there is room for.
-    """
-
-    language: str | None = None
-    translated: bool = False
-    times: bool = True
-    sampling: Sampling = GREEDY
-    max_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A part of what is said. Times from the beginning; `tokens` with those of times; `mean_log_share`: of the window's
-    tokens, the mean logarithm of their probability.
-    """
-
-    start_ms: int
-    end_ms: int
-    text: str
-    tokens: tuple[int, ...]
-    mean_log_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """What came of a window: its parts, and up to where the recording is written, of how much. `language`: its code,
-    "" where the model knows one.
-    """
-
-    segments: tuple[Segment, ...]
-    done_ms: int
-    total_ms: int
-    language: str
 
 
 class Transcriber:
@@ -112,7 +74,7 @@ class Transcriber:
         if asked.max_tokens is not None and not 1 <= asked.max_tokens <= room:
             raise BadCommand(f"expected 1 to {room} tokens of a window, got {asked.max_tokens}")
 
-    async def written(self, samples: Samples, asked: SpeechAsked = SpeechAsked()) -> AsyncGenerator[Written]:
+    async def written(self, samples: Samples, asked: SpeechAsked) -> AsyncGenerator[Written]:
         """What is said, a window at a time. `samples`: int16 (samples,), 16 kHz. Leaving the loop ends the work.
 
         Raises BadCommand for what the model cannot do, NoPlan, AnswerFailed, RunFailed, CannotServe.

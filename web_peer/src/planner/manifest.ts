@@ -176,6 +176,9 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
   }
   const graph = graphManifestOf(root);
   const said = root.fields('decoder');
+  if (said.has('speech')) {
+    throw new CannotServe('this model writes what is said: processes hold it, and shoal transcribe asks it');
+  }
   const vocab = said.count('vocab', MAX_VOCAB, 1);
   const hidden = said.count('hidden', MAX_HIDDEN, 1);
   checkChain(graph, vocab, hidden);

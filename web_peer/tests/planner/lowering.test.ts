@@ -25,6 +25,12 @@ test('a large head is in slices of rows', () => {
   expect(sha256(head)).toBe(vectors.sliced.head);
 });
 
+test('a tab refuses a model that writes what is said', () => {
+  const manifest = JSON.parse(vectors.sliced.manifest) as { decoder: Record<string, unknown> };
+  const speech = { ...manifest, decoder: { ...manifest.decoder, speech: {} } };
+  expect(() => manifestOf(JSON.stringify(speech))).toThrow('writes what is said');
+});
+
 test.each(vectors.refused)('refused: $name', ({ manifest: encoded, blobs, unit }) => {
   const manifest = manifestOf(encoded);
   expect(() => makeGraphs(manifest, blobsOf(blobs), unit, unit + 1, 'wasm')).toThrow(CannotServe);
