@@ -26,20 +26,27 @@ TOKENS = 24
 CUT = 3  # a block on one side, the other and the head on the other side
 
 
-def mixture(root: Path) -> Models:
-    """A random mixture of 8 experts, 2 chosen, with a tokenizer of bytes, float32: the same everywhere."""
-    checkpoint = load("mixtral").but(vocab_size=TinyModel().vocab, max_position_embeddings=512)
+def mixture(root: Path, case: str) -> Models:
+    """A random mixture, 2 experts chosen, with a tokenizer of bytes, float32: the same everywhere."""
+    checkpoint = load(case).but(vocab_size=TinyModel().vocab, max_position_embeddings=512)
     folder = write_folder(checkpoint, root / "mixture")
     TinyModel().write_tokenizer(folder)
     store = Store(root / "store")
     return Models(store, {"f32": build_model(open_safetensors(folder, "mixture"), "f32", store)})
 
 
-@pytest.mark.parametrize("browser", ["chromium", pytest.param("firefox", marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("case", "browser"),
+    [
+        ("mixtral", "chromium"),
+        pytest.param("mixtral", "firefox", marks=pytest.mark.soak),
+        pytest.param("gpt-oss", "chromium", marks=pytest.mark.soak),
+    ],
+)
 async def test_a_mixture_answers_over_a_process_and_a_tab_as_unsplit(
-    driver: Driver, harness: Path, tmp_path: Path, browser: str
+    driver: Driver, harness: Path, tmp_path: Path, case: str, browser: str
 ) -> None:
-    models = mixture(tmp_path)
+    models = mixture(tmp_path, case)
     manifest = decode_manifest(models.store.manifest_bytes(models.ids["f32"]))
     prompt = list(text_of(models.store, manifest).encode(PROMPT))
     expected = Unsplit(models, "f32").answer(prompt, TOKENS, GREEDY)

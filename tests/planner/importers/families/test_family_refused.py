@@ -114,6 +114,42 @@ REFUSED |= {
 }
 
 
+def _yarn(**changes: object) -> dict[str, object]:
+    return {"rope_parameters": {**load("qwen3-yarn").config["rope_parameters"], **changes}}
+
+
+REFUSED |= {
+    "yarn, no factor": ("qwen3-yarn", _yarn(factor=0.0), CorruptModel, "of YaRN, factor"),
+    "yarn, no original": (
+        "qwen3-yarn",
+        _yarn(original_max_position_embeddings=0),
+        CorruptModel,
+        "of YaRN, factor",
+    ),
+    "yarn, vast": ("qwen3-yarn", _yarn(beta_fast=1e300), CorruptModel, "of YaRN, factor"),
+    "yarn, negative": ("qwen3-yarn", _yarn(beta_slow=-1.0), CorruptModel, "of YaRN, factor"),
+    "yarn, a small base": ("qwen3-yarn", _yarn(rope_theta=1.0), CorruptModel, "rope base above 1"),
+    "yarn, silent": ("qwen3-yarn", _yarn(attention_factor=0.0), CorruptModel, "rotary amplitude above 0"),
+    "gpt-oss, layers": (
+        "gpt-oss",
+        {"layer_types": ["full_attention", "sliding_attention"]},
+        UnknownArchitecture,
+        "by turns",
+    ),
+    "gpt-oss, no biases": ("gpt-oss", {"attention_bias": False}, UnknownArchitecture, "with biases expected"),
+    "gpt-oss, negative": ("gpt-oss", {"swiglu_limit": -7.0}, CorruptModel, "limit of experts above 0"),
+    "gpt-oss, no sigmoid": ("gpt-oss", {"swiglu_alpha": 0.0}, CorruptModel, "sigmoid above 0"),
+    "gpt-oss, more experts": ("gpt-oss", {"num_local_experts": 7}, CorruptModel, r"should be \(7, 64\)"),
+    "olmo 3, layers": (
+        "olmo3",
+        {"layer_types": ["full_attention"] * 4},
+        UnknownArchitecture,
+        "every 4th of layer_types",
+    ),
+    "olmo 3, no window": ("olmo3", {"sliding_window": None}, CorruptModel, "should be a whole number"),
+}
+
+
 @pytest.mark.parametrize(("case", "changes", "error", "words"), REFUSED.values(), ids=REFUSED.keys())
 def test_it_is_refused_by_one_line(
     tmp_path: Path, case: str, changes: dict[str, Any], error: type[ModelError], words: str
