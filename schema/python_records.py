@@ -15,6 +15,7 @@ from schema.records import Commands, Record, RecordField, Vocabulary
 
 KIT = (
     "Codec",
+    "exactly",
     "flag",
     "integer",
     "listed",
@@ -185,7 +186,7 @@ def _annotation(words: Vocabulary, type_: Type) -> str:
             return words.by_hand[type_.type().name].type
         case "maybe":
             return f"{_annotation(words, type_.type())} | None"
-        case "list":
+        case "list" | "exactly":
             return f"tuple[{_annotation(words, type_.type())}, ...]"
         case "table":
             return f"Mapping[str, {_annotation(words, type_.type())}]"
@@ -198,6 +199,8 @@ def record_codec(words: Vocabulary, record: Record) -> str:
     absent = [field for field in record.fields if field.absent is not None]
     since = "".join(f'"{field.name}": {_absent(field)}, ' for field in absent)
     more = f", since={{{since}}}" if absent else ""
+    if omitted := [python_name(field.name) for field in record.fields if field.omit]:
+        more += f", omit={{{', '.join(_quoted(name) for name in omitted)}}}"
     return f"{snake(record.name)}_codec: Final = record({record.name}, {{{fields}}}{more})\n"
 
 
@@ -221,6 +224,8 @@ def _of(words: Vocabulary, type_: Type) -> str:
             return words.by_hand[type_.type().name].codec
         case "maybe":
             return f"maybe({_of(words, type_.type())})"
+        case "exactly":
+            return f"exactly({_of(words, type_.type())}, {type_.number(1).text})"
         case "list" | "table":
             kind = "listed" if type_.name == "list" else "table"
             most = f", {type_.number(1).text}" if len(type_.args) > 1 else ""

@@ -30,13 +30,16 @@ class ByHand:
 
 @dataclass(frozen=True, slots=True)
 class RecordField:
-    """One field. `default` and `absent` are None where there is none; both are spelled as in JSON, or are a name."""
+    """One field. `default` and `absent` are None where there is none; both are spelled as in JSON, or are a name.
+    `omit`: it is not written where it means `absent`.
+    """
 
     name: str
     type: Type
     default: str | None
     absent: str | None
     optional: bool
+    omit: bool
     doc: str
     note: str
 
@@ -146,6 +149,8 @@ def read_record(reader: Reader, name: str, given: Mapping[str, Any]) -> Record:
     for field, spelled in given.get("fields", {}).items():
         more: dict[str, Any] = {"type": spelled} if isinstance(spelled, str) else spelled
         absent = more.get("absent")
+        if more.get("omit") and absent is None:
+            raise SchemaError(f"{name}.{field}: expected `absent` of a field that is left out")
         fields.append(
             RecordField(
                 field,
@@ -153,6 +158,7 @@ def read_record(reader: Reader, name: str, given: Mapping[str, Any]) -> Record:
                 more.get("default", absent),
                 absent,
                 more.get("optional", False),
+                more.get("omit", False),
                 more.get("doc", ""),
                 more.get("note", ""),
             )
@@ -176,5 +182,5 @@ def _check(found: Vocabulary, record: Record, type_: Type) -> None:
     }.get(type_.name, {})
     if known and type_.type().name not in known:
         raise SchemaError(f"{record.name}: there is no {type_.name} {type_.type().name}")
-    if type_.name in ("maybe", "list", "table"):
+    if type_.name in ("maybe", "list", "exactly", "table"):
         _check(found, record, type_.type())

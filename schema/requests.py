@@ -28,13 +28,21 @@ RECEIVERS: Final = ("peer", "leader")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: its body is `record`, which has no fields where the request says nothing."""
+    """One request: its body is `record`, which has no fields where the request says nothing. `answer` is None where
+    the answer says only that it was done.
+    """
 
     record: Record
+    answer: Record | None
     method: str
     sender: str
     receiver: str
     effect: str
+
+    @property
+    def spoken(self) -> tuple[Record, ...]:
+        """What is said in it: its body, where that has fields, and its answer."""
+        return tuple(each for each in (self.record, self.answer) if each is not None and each.fields)
 
     @property
     def constant(self) -> str:
@@ -55,7 +63,14 @@ def read_requests(limits: Mapping[str, Number]) -> Requests:
     words, reader = read_vocabulary("requests", source, limits)
     requests = tuple(
         Request(
-            read_record(reader, name, given), given["method"], given["from"], given["to"], given["effect"]
+            read_record(reader, name, given),
+            read_record(reader, f"{name.removesuffix('Request')}Answer", given["answer"])
+            if "answer" in given
+            else None,
+            given["method"],
+            given["from"],
+            given["to"],
+            given["effect"],
         )
         for name, given in source["requests"].items()
     )
@@ -64,7 +79,7 @@ def read_requests(limits: Mapping[str, Number]) -> Requests:
             raise SchemaError(f"{request.record.name}: expected `from` {SENDERS} and `to` {RECEIVERS}")
     if len({request.method for request in requests}) != len(requests):
         raise SchemaError("requests: a method stands there twice")
-    check_types(words, (request.record for request in requests))
+    check_types(words, (record for request in requests for record in request.spoken))
     return Requests(
         words.limits, words.words, words.patterns, words.by_hand, words.records, requests=requests
     )
@@ -72,23 +87,23 @@ def read_requests(limits: Mapping[str, Number]) -> Requests:
 
 def python_module(requests: Requests, limits: Iterable[str]) -> str:
     """Returns peer/wire/generated/requests.py."""
-    spoken = [request for request in requests.requests if request.record.fields]
+    spoken = [record for request in requests.requests for record in request.spoken]
     body = "".join(
         [
             python_values(requests),
-            "# --- requests " + "-" * 93 + "\n\n\n",
-            *(record_class(requests, request.record) for request in spoken),
+            "# --- requests and their answers " + "-" * 75 + "\n\n\n",
+            *(record_class(requests, record) for record in spoken),
             "\n# --- on the wire " + "-" * 90 + "\n\n",
             python_wire(requests),
             *(python_codec(requests, record) for record in requests.records),
-            *(python_codec(requests, request.record) for request in spoken),
+            *(python_codec(requests, record) for record in spoken),
             "\n",
             *(
                 f'{request.constant}: Final = RequestKind("{request.method}", Sender.{request.sender.upper()}, '
-                f"{_python_body(request)})\n"
+                f"{_python_name(request.record)}, {_python_name(request.answer)})\n"
                 for request in requests.requests
             ),
-            "\n# What is asked of whoever leads.\nLEADER_REQUESTS: Final[tuple[RequestKind[Any], ...]] = (",
+            "\n# What is asked of whoever leads.\nLEADER_REQUESTS: Final[tuple[RequestKind[Any, Any], ...]] = (",
             *(f"{request.constant}, " for request in requests.requests if request.receiver == "leader"),
             ")\n",
         ]
@@ -97,6 +112,7 @@ def python_module(requests: Requests, limits: Iterable[str]) -> str:
         '"""What peers ask of one another by REQUEST (docs/protocol.md, chapter Mesh state). Pure.\n\n'
         f'{HEAD.format(source="schema/requests.toml")}\n"""\n\n'
         "from __future__ import annotations\n\n"
+        "from collections.abc import Mapping\n"
         "from dataclasses import dataclass\n"
         "from typing import Any, Final, Literal\n\n"
         f"from peer.limits import {', '.join(used(body, limits))}\n"
@@ -105,25 +121,25 @@ def python_module(requests: Requests, limits: Iterable[str]) -> str:
     )
 
 
-def _python_body(request: Request) -> str:
-    return f"{snake(request.record.name)}_codec" if request.record.fields else "nothing"
+def _python_name(record: Record | None) -> str:
+    return f"{snake(record.name)}_codec" if record is not None and record.fields else "nothing"
 
 
 def typescript_module(requests: Requests, limits: Iterable[str]) -> str:
     """Returns web_peer/src/wire/generated/requests.ts."""
-    spoken = [request for request in requests.requests if request.record.fields]
+    spoken = [record for request in requests.requests for record in request.spoken]
     body = "".join(
         [
             typescript_values(requests),
-            "// --- requests\n\n",
-            *(record_interface(requests, request.record, "") for request in spoken),
+            "// --- requests and their answers\n\n",
+            *(record_interface(requests, record, "") for record in spoken),
             "// --- on the wire\n\n",
             typescript_wire(requests),
-            *(typescript_codec(requests, request.record, None) for request in spoken),
+            *(typescript_codec(requests, record, None) for record in spoken),
             "\n",
             *(_typescript_kind(request) for request in requests.requests),
             "\n" + jsdoc("What is asked of whoever leads."),
-            "export const LEADER_REQUESTS: readonly RequestKind<unknown>[] = [",
+            "export const LEADER_REQUESTS: readonly RequestKind<unknown, unknown>[] = [",
             *(f"\n  {request.constant}," for request in requests.requests if request.receiver == "leader"),
             "\n];\n",
         ]
@@ -142,24 +158,31 @@ def typescript_module(requests: Requests, limits: Iterable[str]) -> str:
 
 
 def _typescript_kind(request: Request) -> str:
-    fields = request.record.fields
-    type_ = request.record.name if fields else "null"
-    codec = f"{value_name(request.record.name)}Codec" if fields else "nothing"
+    said, answer = (
+        (record.name, f"{value_name(record.name)}Codec")
+        if record is not None and record.fields
+        else ("null", "nothing")
+        for record in (request.record, request.answer)
+    )
     return (
-        f"export const {request.constant}: RequestKind<{type_}> = {{\n"
-        f"  method: '{request.method}',\n  sender: '{request.sender}',\n  codec: {codec},\n}};\n"
+        f"export const {request.constant}: RequestKind<{said[0]}, {answer[0]}> = {{\n"
+        f"  method: '{request.method}',\n  sender: '{request.sender}',\n"
+        f"  codec: {said[1]},\n  answer: {answer[1]},\n}};\n"
     )
 
 
 def request_tables(requests: Requests) -> dict[str, str]:
     """Returns the tables of requests by name: those to any peer, and those to whoever leads."""
     return {
-        f"requests to {receiver}": "| method | from | body | effect |\n| --- | --- | --- | --- |\n"
+        f"requests to {receiver}": "| method | from | body | answer | effect |\n| --- | --- | --- | --- | --- |\n"
         + "".join(
             row(
                 f"`{request.method}`",
                 request.sender,
-                ", ".join(record_field(requests, field) for field in request.record.fields),
+                *(
+                    ", ".join(record_field(requests, field) for field in (record.fields if record else ()))
+                    for record in (request.record, request.answer)
+                ),
                 request.effect,
             )
             for request in requests.requests

@@ -13,6 +13,7 @@ from schema.records import Command, Commands, Record, RecordField, Vocabulary
 from schema.typescript_code import HEAD, number
 
 KIT = (
+    "exactly",
     "flag",
     "integer",
     "list",
@@ -163,8 +164,9 @@ def _annotation(words: Vocabulary, type_: Type) -> str:
             return words.by_hand[type_.type().name].type
         case "maybe":
             return f"{_annotation(words, type_.type())} | null"
-        case "list":
-            return f"readonly {_annotation(words, type_.type())}[]"
+        case "list" | "exactly":
+            inner = _annotation(words, type_.type())
+            return f"readonly ({inner})[]" if " " in inner else f"readonly {inner}[]"
         case "table":
             return f"ReadonlyMap<string, {_annotation(words, type_.type())}>"
     raise SchemaError(f"records: there is no type {type_.name}")
@@ -198,6 +200,8 @@ def record_codec(words: Vocabulary, record: Record, command: Command | None) -> 
         options.append(f"kind: '{record.name}'")
     if absent:
         options.append(f"since: {{ {', '.join(f'{camel(each.name)}: {_absent(each)}' for each in absent)} }}")
+    if omitted := [_quoted(camel(field.name)) for field in record.fields if field.omit]:
+        options.append(f"omit: [{', '.join(omitted)}]")
     more = f", {{ {', '.join(options)} }}" if options else ""
     optional = any(field.optional for field in record.fields)
     type_ = f"Required<{record.name}>" if optional else record.name
@@ -236,6 +240,8 @@ def _of(words: Vocabulary, type_: Type) -> str:
             return camel(words.by_hand[type_.type().name].codec)
         case "maybe":
             return f"maybe({_of(words, type_.type())})"
+        case "exactly":
+            return f"exactly({_of(words, type_.type())}, {type_.number(1).text})"
         case "list" | "table":
             most = f", {type_.number(1).text}" if len(type_.args) > 1 else ""
             return f"{type_.name}({_of(words, type_.type())}{most})"

@@ -24,14 +24,13 @@ from peer.origin.session_host import Outcome, SessionHost
 from peer.replication.mesh_view import MeshView
 from peer.session.ask import Ask, room_for
 from peer.session.effects import Broken, Emit, Ended
-from peer.session.evidence import Verdict
 from peer.session.origin import OriginSession
 from peer.session.routes import Route, choose, holders
 from peer.session.sampling import Sampling
 from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
-from peer.wire.generated.requests import STATUS
+from peer.wire.generated.requests import STATUS, CheckVerdict
 
 LOOK_S: Final = 5.0  # between two looks at who is due
 TOKENS: Final = (8, 24)  # of an answer, at least and at most
@@ -119,7 +118,7 @@ class Canaries:
         self._checks = checks
         self._rng = random.Random()
         self.due = Due(times, self._rng)
-        self.tried: dict[str, Verdict] = {}
+        self.tried: dict[str, CheckVerdict] = {}
 
     async def run(self, look_s: float = LOOK_S) -> None:
         """Never returns."""
@@ -146,7 +145,7 @@ class Canaries:
             if found is not None:
                 self.tried[peer] = found
 
-    async def _try(self, peer: str) -> Verdict | Literal["busy"] | None:
+    async def _try(self, peer: str) -> CheckVerdict | Literal["busy"] | None:
         """Has `peer` compute something at one of its stages; None where no answer came of it."""
         state, plan = self._view.state, self._view.state.serving()
         if plan is None:
@@ -172,13 +171,11 @@ class Canaries:
         model = self._view.state.model
         most = max(1, model.sessions - 1) if model is not None else 0
         for other in {*route.peers} - {self._view.me, peer}:
-            said = await self._links.call(other, STATUS, None, STATUS_S)
-            active = said.get("active")
-            if type(active) is not int or active >= most:
+            if (await self._links.call(other, STATUS, None, STATUS_S)).active >= most:
                 return False
         return len(self._sessions) < most
 
-    async def _ask(self, route: Route, peer: str, place: int) -> Verdict | None:
+    async def _ask(self, route: Route, peer: str, place: int) -> CheckVerdict | None:
         """Asks over `route` as people do, stops as they do, and has a position of the answer checked."""
         model = self._view.state.model
         if model is None:

@@ -21,21 +21,26 @@ from peer.session.evidence import (
     MARK_BYTES,
     SAME,
     Floats,
-    Verdict,
     distance,
     first_other,
     marks_of,
     span_of,
 )
-from peer.session.pinned_ends_evidence import digest_of, rows_body
+from peer.session.pinned_ends_evidence import digest_of, rows_answer
 from peer.session.position_spans import cut_spans, extended
 from peer.session.sampling import BadSampling, Sampling, needs_history
 from peer.session.sampling_check import fits
 from peer.session.seat import Run_, Seat
 from peer.stage.stage_host import StageHost
 from peer.transport.peer_links import PeerLinks
-from peer.wire.generated.requests import WITNESS, CheckRequest, WitnessRequest, WitnessSide
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import (
+    WITNESS,
+    CheckRequest,
+    CheckVerdict,
+    WitnessAnswer,
+    WitnessRequest,
+    WitnessSide,
+)
 from peer.wire.tensors import tensor_of
 
 PAGE_BYTES: Final = 64 * 1024  # of activations that are asked for at once: tokens wait behind them
@@ -91,7 +96,7 @@ def spans_up_to(spans: Sequence[int], known: int, stop: int) -> tuple[int, ...]:
     return extended(cut, max(0, stop - known), given=False)
 
 
-def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> Body:
+def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> WitnessAnswer:
     """What a seat can show of positions [first, stop): "marks" of its inputs, whether they "match" those of which
     `seen` is the digest, the newest inputs themselves ("in"), what it handed on ("out"), the "token" that it drew for
     `first`, or its "place": units, neighbours ("": the asker), and in which spans positions up to `stop` were given
@@ -100,23 +105,23 @@ def testimony(seat: Seat, side: str, first: int, stop: int, seen: str) -> Body:
     match side:
         case "place":
             opening = seat.opening
-            return {
-                "units": list(seat.run),
-                "before": seat.upstream if opening.stage else "",
-                "after": seat.downstream or "",
-                "spans": list(spans_up_to(opening.spans, opening.prompt_tokens, stop)),
-            }
+            return WitnessAnswer(
+                units=seat.run,
+                before=seat.upstream if opening.stage else "",
+                after=seat.downstream or "",
+                spans=spans_up_to(opening.spans, opening.prompt_tokens, stop),
+            )
         case "token":
             known = seat.sampled.get(first)
-            return {"token": known[0] if known is not None else None}
+            return WitnessAnswer(token=known[0] if known is not None else None)
         case "marks":
             marks = seat.evidence.marked(first, stop)
-            return {"marks": b"".join(marks).hex() if marks is not None else None}
+            return WitnessAnswer(marks=b"".join(marks).hex() if marks is not None else None)
         case "match":
             marks = seat.evidence.marked(0, stop) if not first else None
-            return {"same": digest_of(marks) == seen if marks is not None else None}
+            return WitnessAnswer(same=digest_of(marks) == seen if marks is not None else None)
         case "in" | "out":
-            return rows_body(span_of(seat.log if side == "out" else seat.evidence.newest, first, stop))
+            return rows_answer(span_of(seat.log if side == "out" else seat.evidence.newest, first, stop))
         case _:
             raise BadCommand("witness: expected place, marks, match, in, out, token or tokens")
 
@@ -130,7 +135,7 @@ class Judge:
         stage: StageHost,
         model: LocalModel,
         again: Recomputing,
-        own: Callable[[str, WitnessRequest], Body],
+        own: Callable[[str, WitnessRequest], WitnessAnswer],
     ) -> None:
         self._links = links
         self._stage = stage
@@ -141,21 +146,21 @@ class Judge:
         self.kept = 0  # checks of what this peer had computed already, as a shadow
         self.worst = 0.0  # the largest distance that counted as the same
 
-    async def compare(self, asker: str, place: Place) -> Verdict:
+    async def compare(self, asker: str, place: Place) -> CheckVerdict:
         """Computes the place again. Raises PeerError, PlannerError or TimeoutError where that cannot be done."""
         async with self._turn:
             return await self._compare(asker, place)
 
-    async def _compare(self, asker: str, place: Place) -> Verdict:
+    async def _compare(self, asker: str, place: Place) -> CheckVerdict:
         stop = place.position + 1
         marks = None
         if not place.keeps_ids:
             marks = await self._of(place.peer, asker, place, place.stage, "marks", 0, stop)
             if marks is None:
                 return "unable"
-        theirs = await self._of(place.peer, asker, place, place.stage, "place", 0, stop)
-        known = {"before": place.before, "after": place.after}
-        if theirs != {"units": list(place.units), "spans": list(place.spans), **known}:
+        theirs = await self._said(place.peer, asker, _asking(place.session, place.stage, "place", 0, stop))
+        known = WitnessAnswer(units=place.units, before=place.before, after=place.after, spans=place.spans)
+        if theirs != known:
             return "disputed"  # about what was to be computed at all
         if (kept := await self._kept(asker, place, marks)) is not None:
             return await self._compare_rows(asker, place, kept, self.again.served_most(place.peer))
@@ -182,9 +187,7 @@ class Judge:
         if not place.keeps_ids:
             return None if marks is None else first_other(marks, mine) is None
         asks = _asking(place.session, place.stage, "match", 0, place.position + 1, digest_of(mine))
-        said = await self._said(place.peer, asker, asks)
-        same = said.get("same")
-        return same if type(same) is bool else None
+        return (await self._said(place.peer, asker, asks)).same
 
     async def _kept(
         self, asker: str, place: Place, marks: list[bytes] | None
@@ -195,8 +198,8 @@ class Judge:
         seat, stop = self._stage.core.seat_at(place.session, place.stage), place.position + 1
         if seat is None or seat.serves or seat.computed < stop or not (place.after or place.pinned):
             return None
-        own = testimony(seat, "place", 0, stop, "")["spans"]
-        if seat.run != place.units or own != list(place.spans):
+        own = testimony(seat, "place", 0, stop, "").spans
+        if seat.run != place.units or own != place.spans:
             return None
         if self.again.served_most(place.peer) > SAME:
             return None
@@ -214,7 +217,7 @@ class Judge:
 
     async def _compare_rows(
         self, asker: str, place: Place, row_at: Callable[[int], Floats | None], most: float
-    ) -> Verdict:
+    ) -> CheckVerdict:
         """The row of the position, and that of another one before it where both neighbours still tell the same."""
         for at in (place.position, *([place.also] if place.also >= 0 else [])):
             after = place.after or asker
@@ -235,7 +238,7 @@ class Judge:
                 return "unable" if told is None else "disputed"
         return "same"
 
-    async def _compare_tokens(self, asker: str, place: Place, inputs: Any, means: Means) -> Verdict:
+    async def _compare_tokens(self, asker: str, place: Place, inputs: Any, means: Means) -> CheckVerdict:
         """A last stage hands on tokens alone: each must be one that these settings draw from the logits. Those before
         that of the position are looked at as well, as far as this peer says that it drew them: slight errors move few.
         """
@@ -306,7 +309,7 @@ class Judge:
         said = await self._said(peer, asker, _asking(place.session, stage, side, first, stop))
         return _checked(said, side, stop - first)
 
-    async def _said(self, peer: str, asker: str, asks: WitnessRequest) -> Body:
+    async def _said(self, peer: str, asker: str, asks: WitnessRequest) -> WitnessAnswer:
         return self._own(peer, asks) if peer == self._links.me else await _witnessed(self._links, peer, asks)
 
     async def close(self) -> None:
@@ -322,7 +325,7 @@ async def testimony_of(
     return _checked(said, side, stop - first)
 
 
-async def _witnessed(links: PeerLinks, peer: str, asks: WitnessRequest) -> Body:
+async def _witnessed(links: PeerLinks, peer: str, asks: WitnessRequest) -> WitnessAnswer:
     return await links.ask(peer, WITNESS, asks, CALL_S)
 
 
@@ -332,26 +335,23 @@ def _asking(
     return WitnessRequest(session.hex(), stage, side, first, stop, seen)
 
 
-def _checked(said: Body, side: str, count: int) -> Any:
+def _checked(said: WitnessAnswer, side: str, count: int) -> Any:
     try:
         return _read(said, side, count)
     except (ValueError, TypeError) as error:
         raise BadCommand(f"witness: expected {side} of {count} positions") from error
 
 
-def _read(said: Body, side: str, count: int) -> Any:
+def _read(said: WitnessAnswer, side: str, count: int) -> Any:
     match side:
         case "marks":
-            marks = None if said.get("marks") is None else bytes.fromhex(said["marks"])
+            marks = None if said.marks is None else bytes.fromhex(said.marks)
             return marks and [marks[at : at + MARK_BYTES] for at in range(0, len(marks), MARK_BYTES)]
         case "tokens":
-            tokens = said.get("tokens")
-            return [int(token) for token in tokens] if tokens is not None else None
+            return said.tokens
         case "token":
-            return said.get("token")
-        case "place":
-            return {key: said.get(key) for key in ("units", "before", "after", "spans")}
+            return said.token
         case _:
-            if said.get("rows") is None:
+            if said.rows is None:
                 return None
-            return np.frombuffer(base64.b64decode(said["rows"]), dtype=np.float32).reshape(count, -1)
+            return np.frombuffer(base64.b64decode(said.rows), dtype=np.float32).reshape(count, -1)

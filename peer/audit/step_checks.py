@@ -20,7 +20,6 @@ from peer.errors import BadCommand, PeerError
 from peer.model.local_model import LocalModel
 from peer.origin.session_host import SessionHost
 from peer.replication.mesh_view import MeshView
-from peer.session.evidence import Verdict
 from peer.session.pinned_ends import is_pinned, tells_ids
 from peer.session.pinned_ends_evidence import KeptEnds, Returned
 from peer.session.seat import ID_BYTES, Seat
@@ -35,11 +34,15 @@ from peer.wire.generated.requests import (
     MAX_CHECKED_SETTINGS,
     ODD,
     WITNESS,
+    CheckAnswer,
+    CheckCounts,
+    CheckReport,
     CheckRequest,
+    CheckVerdict,
     OddRequest,
+    WitnessAnswer,
     WitnessRequest,
 )
-from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 
 FOUND_LATELY_MS: Final = 600_000  # how long one word against a peer has it checked sooner
@@ -60,9 +63,13 @@ class Counts:
     disputed: int = 0
     unable: int = 0
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: CheckVerdict) -> None:
         """One more."""
         setattr(self, verdict, getattr(self, verdict) + 1)
+
+    def said(self) -> CheckCounts:
+        """As a peer tells them."""
+        return CheckCounts(self.same, self.differs, self.disputed, self.unable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +157,7 @@ class Checks:
 
     async def check_known(
         self, answer: Answer, tokens: tuple[int, ...], stage: int, position: int
-    ) -> Verdict:
+    ) -> CheckVerdict:
         """Has one stage of an answer of this peer checked now; where nobody else can, by this peer itself."""
         session = answer.opening.session
         if session in self._asked:
@@ -235,7 +242,7 @@ class Checks:
 
     async def _check_stage(
         self, answer: Answer, stage: int, position: int, *, alone: bool = False
-    ) -> Verdict:
+    ) -> CheckVerdict:
         opening, route = answer.opening, answer.opening.route
         tail = stage == len(route) - 1
         asked = self._asked[opening.session]
@@ -298,7 +305,7 @@ class Checks:
         weights = manifest.weights if manifest is not None else "4bit"
         return judges_of(able, weights, computes(asked), me, (place.before, place.after))
 
-    async def _ask(self, peer: str, place: Place) -> Verdict:
+    async def _ask(self, peer: str, place: Place) -> CheckVerdict:
         asked = self._asked[place.session]
         asked.peers.add(peer)
         if asked.kept is not None:
@@ -306,20 +313,17 @@ class Checks:
         try:
             if peer == self._view.me:
                 return await self._judge(peer, place)
-            said = await self._links.ask(peer, CHECK, place.to_request(), CHECK_S)
+            return (await self._links.ask(peer, CHECK, place.to_request(), CHECK_S)).verdict
         except (PeerError, PlannerError, TimeoutError) as error:
             log.debug("no check by %s: %s", peer[:8], error)
             return "unable"
-        verdict = said.get("verdict")
-        return verdict if verdict in ("same", "differs", "disputed") else "unable"
 
     # --- for others
 
-    async def _told_of_odd(self, peer: str, said: OddRequest) -> Body:
+    async def _told_of_odd(self, peer: str, said: OddRequest) -> None:
         self._odd(peer, bytes.fromhex(said.session), said.position)
-        return {}
 
-    async def _asked_to_check(self, peer: str, said: CheckRequest) -> Body:
+    async def _asked_to_check(self, peer: str, said: CheckRequest) -> CheckAnswer:
         place = place_of(said)
         if not {place.peer, place.before, place.after} - {""} <= self._view.state.members.keys():
             raise BadCommand("check: expected a step of members")
@@ -327,32 +331,25 @@ class Checks:
             raise BadCommand("check: expected one at a time")
         self._judging.add(peer)
         try:
-            return {"verdict": await self._judge(peer, place)}
+            return CheckAnswer(await self._judge(peer, place))
         finally:
             self._judging.discard(peer)
 
-    async def _asked_to_witness(self, peer: str, said: WitnessRequest) -> Body:
+    async def _asked_to_witness(self, peer: str, said: WitnessRequest) -> WitnessAnswer:
         return self._witness(peer, said)
 
-    def status(self) -> Body:
+    def report(self) -> CheckReport:
         """What was checked, for people."""
-        parts = {"made": self.made, "got": self.got}
-        counts = {
-            name: {"same": c.same, "differs": c.differs, "disputed": c.disputed, "unable": c.unable}
-            for name, c in parts.items()
-        }
-        return {
-            **counts,
-            "kept": self.judge.kept,
-            "positions": self.judge.again.positions,
-            "worst_ppm": round(self.judge.worst * 1e6),
-        }
+        judge = self.judge
+        return CheckReport(
+            self.made.said(), self.got.said(), judge.kept, judge.again.positions, round(judge.worst * 1e6)
+        )
 
     async def close(self) -> None:
         """Gives back what was loaded for checks."""
         await self.judge.close()
 
-    def _witness(self, peer: str, said: WitnessRequest) -> Body:
+    def _witness(self, peer: str, said: WitnessRequest) -> WitnessAnswer:
         session, side = bytes.fromhex(said.session), said.side
         stage, first, stop = said.stage, said.first, said.stop
         if not first < stop <= first + MAX_CHECKED_POSITIONS:
@@ -363,7 +360,7 @@ class Checks:
                 raise BadCommand("witness: expected a peer that was asked to check this session")
             if asked.kept is not None:
                 return asked.kept.shown(peer, side, first, stop)
-            return {"tokens": list(asked.tokens[first:stop]) if side == "tokens" else None}
+            return WitnessAnswer(tokens=asked.tokens[first:stop] if side == "tokens" else None)
         seat = self._stage.core.seat_at(session, stage)
         if seat is None:
             raise BadCommand("witness: expected a session that is computed here")
@@ -391,7 +388,7 @@ class Checks:
         if peer != seat.opening.origin and (member is None or not runs & set(member.held)):
             raise BadCommand("witness: expected the asker, or a holder of the units in question")
 
-    async def _judge(self, asker: str, place: Place) -> Verdict:
+    async def _judge(self, asker: str, place: Place) -> CheckVerdict:
         """Computes the place again. A difference is said in the log, in this peer's name."""
         verdict = _UNABLE
         try:
@@ -407,4 +404,4 @@ class Checks:
         return verdict
 
 
-_UNABLE: Final[Verdict] = "unable"
+_UNABLE: Final[CheckVerdict] = "unable"

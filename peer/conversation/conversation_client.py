@@ -47,7 +47,6 @@ from peer.state.generated.commands import (
 from peer.state.generated.commands import Message as Said
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.requests import LIVE, TYPING, LiveRequest, TypingRequest
-from peer.wire.json_codec import Body
 from planner.model.sampling_defaults import USUAL, SamplingDefaults
 
 ADOPT_STEP_S: Final = 0.3  # between those who may make an answer go on
@@ -587,15 +586,14 @@ class Talking:
         members = self._view.state.members
         return [peer for peer in talk.participants if peer != self.me and peer in members] if talk else []
 
-    async def _told_live(self, peer: str, said: LiveRequest) -> Body:
+    async def _told_live(self, peer: str, said: LiveRequest) -> None:
         self.listening.came(peer, said.message, piece_of(said))
         known = self._message(said.conversation, said.message)
         if known is not None:
             self.listening.follow(known)
         self.changed()
-        return {}
 
-    async def _told_typing(self, peer: str, said: TypingRequest) -> Body:
+    async def _told_typing(self, peer: str, said: TypingRequest) -> None:
         talk = self.conversations.get(said.conversation)
         if talk is not None and peer in talk.participants:
             typists = self._typists.setdefault(said.conversation, {})
@@ -604,7 +602,6 @@ class Talking:
             else:
                 typists.pop(peer, None)
             self.changed()
-        return {}
 
     def _start(self, step: Any) -> None:
         task: asyncio.Task[Any] = asyncio.ensure_future(step)

@@ -113,7 +113,7 @@ class Hints:
         finally:
             telling.under_way[peer] -= 1
 
-    async def _call(self, peer: str, kind: RequestKind[T], said: T) -> None:
+    async def _call(self, peer: str, kind: RequestKind[T, None], said: T) -> None:
         if not self._links.is_connected(peer):
             self._links.dialer.prepare(peer)
             return

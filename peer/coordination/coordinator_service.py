@@ -72,7 +72,7 @@ from peer.wire.generated.requests import (
     SuspectRequest,
     WorkRequest,
 )
-from peer.wire.json_codec import Body, has_more_values
+from peer.wire.json_codec import has_more_values
 from peer.wire.request_kind import RequestKind, Sender
 from planner.errors import JobBroken, PlannerError
 from planner.predict.forecast import explained
@@ -314,11 +314,11 @@ class Coordinating:
         self._publish(self._core.set_cuts(cuts))
         self._plan_if_wanted()
 
-    def answer(self, peer: str, kind: RequestKind[T], said: T) -> Body:
-        """A member's request to the coordinator, one of LEADER_REQUESTS. Raises BadCommand or NotAdmitted."""
+    def answer(self, peer: str, kind: RequestKind[T, Any], said: T) -> None:
+        """Does what a member asks of the coordinator, one of LEADER_REQUESTS. Raises BadCommand or NotAdmitted."""
         if kind.sender is Sender.MEMBERS and peer not in self.state.members:  # of the state that runs ahead
             raise NotAdmitted("join first")
-        return _ANSWERS[kind.method](self, peer, said)
+        _ANSWERS[kind.method](self, peer, said)
 
     def is_fresh(self, peer: str, profile: Profile) -> bool:
         """Returns whether `profile` is what a member measured once more because it was asked."""
@@ -425,7 +425,7 @@ class Coordinating:
 
     # --- members
 
-    def _join(self, peer: str, said: JoinRequest) -> Body:
+    def _join(self, peer: str, said: JoinRequest) -> None:
         if fault := name_fault(said.name):
             raise BadCommand(f"join: {fault}; choose another with --name")
         if not LOWEST_VERSION <= said.protocol <= HIGHEST_VERSION:
@@ -461,18 +461,15 @@ class Coordinating:
         ):
             self.submit(joined)  # what it measured and held was of a process that may have ended
         self.tend()
-        return {}
 
-    def _left(self, peer: str, _: None) -> Body:
+    def _left(self, peer: str, _: None) -> None:
         self.put_out(peer)
-        return {}
 
-    def _suspected(self, peer: str, said: SuspectRequest) -> Body:
+    def _suspected(self, peer: str, said: SuspectRequest) -> None:
         _spend(self._spent, peer, MAX_COMMANDS)
         self.hinted(said.peer)
-        return {}
 
-    def _proposed(self, peer: str, said: ProposeRequest) -> Body:
+    def _proposed(self, peer: str, said: ProposeRequest) -> None:
         """What a member says in its own name. Raises BadCommand."""
         _spend(self._proposals, peer, MAX_PROPOSALS)
         command = _command(said.command)
@@ -489,16 +486,15 @@ class Coordinating:
             self.set_cuts(command.cuts)
         else:
             self.submit(command)
-        return {}
 
-    def _measured(self, peer: str, said: MeasuredRequest) -> Body:
+    def _measured(self, peer: str, said: MeasuredRequest) -> None:
         command = self._own_word(peer, said.command, MemberMeasured)
         if said.again and self._freshening is not None and isinstance(command, MemberMeasured):
             self._freshening.heard(command)
-        return self._submitted(command)
+        self._submitted(command)
 
-    def _held(self, peer: str, said: HeldRequest) -> Body:
-        return self._submitted(self._own_word(peer, said.command, UnitsHeld, DecoderHeld))
+    def _held(self, peer: str, said: HeldRequest) -> None:
+        self._submitted(self._own_word(peer, said.command, UnitsHeld, DecoderHeld))
 
     def _own_word(
         self, peer: str, spelled: str, *kinds: type[MemberMeasured | UnitsHeld | DecoderHeld]
@@ -510,37 +506,34 @@ class Coordinating:
             raise BadCommand(f"expected a {kinds[0].__name__} of this peer itself")
         return self._core.told(peer, command)
 
-    def _lends_less(self, kind: type[MemberDraining] | type[MemberPaused], peer: str, why: str) -> Body:
+    def _lends_less(self, kind: type[MemberDraining] | type[MemberPaused], peer: str, why: str) -> None:
         _spend(self._spent, peer, MAX_COMMANDS)
         command = kind(peer, plain(why)[:MAX_REASON])
-        if apply(self.state, command).members == self.state.members:
-            return {}  # it lends nothing anyway, or said so before
-        return self._submitted(command)
+        if apply(self.state, command).members != self.state.members:
+            self._submitted(command)  # else it lends nothing anyway, or said so before
 
-    def _drains(self, peer: str, said: DrainRequest) -> Body:
-        return self._lends_less(MemberDraining, peer, said.why)
+    def _drains(self, peer: str, said: DrainRequest) -> None:
+        self._lends_less(MemberDraining, peer, said.why)
 
-    def _paused(self, peer: str, said: PausedRequest) -> Body:
-        return self._lends_less(MemberPaused, peer, said.why)
+    def _paused(self, peer: str, said: PausedRequest) -> None:
+        self._lends_less(MemberPaused, peer, said.why)
 
-    def _leaves(self, peer: str, _: None) -> Body:
+    def _leaves(self, peer: str, _: None) -> None:
         _spend(self._spent, peer, MAX_COMMANDS)
         leaving = self.state.members[peer].status == "leaving"
-        return self._submitted(None if leaving else MemberLeaving(peer))
+        self._submitted(None if leaving else MemberLeaving(peer))
 
-    def _submitted(self, command: Command | None) -> Body:
+    def _submitted(self, command: Command | None) -> None:
         if command is not None:
             self.submit(command)
-        return {}
 
-    def _work(self, peer: str, said: WorkRequest) -> Body:
+    def _work(self, peer: str, said: WorkRequest) -> None:
         """What `peer` says was computed for it: it pays."""
         _spend(self._spent, peer, MAX_COMMANDS)
         state = self.state
         known = [c for c in said.entries if c.peer in state.members or c.peer in state.ledger.balances]
         costs = self._core.unit_costs()
         self._till.put([priced(claim, peer, costs) for claim in known])
-        return {}
 
     def _publish(self, commands: list[Command]) -> None:
         for command in commands:
@@ -617,7 +610,7 @@ class Coordinating:
         self._plan_if_wanted()
 
 
-_ANSWERS: Final[Mapping[str, Callable[[Coordinating, str, Any], Body]]] = {
+_ANSWERS: Final[Mapping[str, Callable[[Coordinating, str, Any], None]]] = {
     JOIN.method: Coordinating._join,
     LEFT.method: Coordinating._left,
     SUSPECT.method: Coordinating._suspected,

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from peer.coordination.coordinator_service import Coordinating
 from peer.errors import NotLeader
@@ -20,8 +20,7 @@ from peer.replication.replica import Replica
 from peer.state.generated.commands import Profile
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
-from peer.wire.generated.requests import JOIN, LEADER_REQUESTS
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import JOIN, LEADER_REQUESTS, JoinAnswer, JoinRequest
 from peer.wire.request_kind import RequestKind, Sender
 
 T = TypeVar("T")
@@ -43,7 +42,8 @@ class Leadership:
         self._ending: set[asyncio.Task[None]] = set()  # coordinators that ended
         self._again: set[asyncio.Task[None]] = set()
         for kind in LEADER_REQUESTS:  # whose senders the coordinator knows better than the links
-            links.on(replace(kind, sender=Sender.ANYONE), partial(self._answer, kind))
+            answer = self._join if kind is JOIN else partial(self._answer, kind)
+            links.on(replace(kind, sender=Sender.ANYONE), answer)
         view.subscribe(self._log_changed)
         view.on_role(self._role_changed)
         view.on_log_lost(lambda _: self.step_down())
@@ -135,15 +135,22 @@ class Leadership:
             self._settling = None
         self._take_lead()
 
-    async def _answer(self, kind: RequestKind[T], peer: str, said: T) -> Body:
-        """The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so."""
+    async def _join(self, peer: str, said: JoinRequest) -> JoinAnswer:
+        """Whoever joins may know the log up to the entry of the answer, and must."""
+        index = await self._settled(JOIN, peer, said)
+        replica = self._view.replica
+        return JoinAnswer(index if replica is None else max(index, replica.order[1]))
+
+    async def _answer(self, kind: RequestKind[T, None], peer: str, said: T) -> None:
+        await self._settled(kind, peer, said)
+
+    async def _settled(self, kind: RequestKind[T, Any], peer: str, said: T) -> int:
+        """The entry up to which all is committed that was asked for. Raises NotLeader where this peer cannot say so."""
         coordinating = self.current
         if coordinating is None:
             leader = self._view.leader or ""
             why = "another peer coordinates" if leader else "nobody coordinates now"
             raise NotLeader(why, leader if leader != self._links.me else "")
-        answer = coordinating.answer(peer, kind, said)
+        coordinating.answer(peer, kind, said)
         _, index = await coordinating.settled()
-        if kind is JOIN and self._view.replica is not None:  # who joins may know the log up to here, and must
-            return {**answer, "index": max(index, self._view.replica.order[1])}
-        return answer
+        return index

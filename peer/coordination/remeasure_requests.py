@@ -16,8 +16,7 @@ from peer.errors import ConnectFailed, ConnectionLost, MeshError
 from peer.state.generated.commands import MemberMeasured
 from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
-from peer.wire.generated.requests import MEASURE, MeasureRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import MEASURE, MeasureAnswer, MeasureRequest
 from planner.predict.forecast import Foreseen
 
 TRIES: Final = 3  # to hear of the history what it says for a plan that was made without it
@@ -25,7 +24,7 @@ AGAIN_S: Final = 30.0  # between them
 WITHIN_S: Final = 60.0  # a measurement takes two seconds, on a busy machine many times that
 
 log = logging.getLogger(__name__)
-Ask = Callable[[str, str], Awaitable[Body]]  # peer, model
+Ask = Callable[[str, str], Awaitable[MeasureAnswer]]  # peer, model
 
 
 class Freshening:
@@ -73,10 +72,8 @@ class Freshening:
         log.info("asks %s to measure itself once more: a prediction of its times abstained", peer[:8])
         outcome: Outcome = "lost"
         try:
-            said = await self._ask(peer, model)
-            outcome = "measured" if said.get("measured") is True else "unable"
-            if outcome == "unable" and said.get("busy") is True:
-                outcome = "busy"
+            answer = await self._ask(peer, model)
+            outcome = "measured" if answer.measured else "busy" if answer.busy else "unable"
         except (ConnectionLost, ConnectFailed, TimeoutError):
             log.info("%s was lost when it was to measure itself; it is not asked again", peer[:8])
         except MeshError as error:  # an older peer does not know how
@@ -92,12 +89,12 @@ class Freshening:
 def freshening(links: PeerLinks) -> Freshening:
     """Asks the members of this mesh, this peer among them."""
 
-    async def ask(peer: str, model: str) -> Body:
+    async def ask(peer: str, model: str) -> MeasureAnswer:
         said = MeasureRequest(model)
         if peer == links.me:
             return await links.ask(peer, MEASURE, said)
         if not links.is_connected(peer):
-            return {"measured": False, "busy": True}
+            return MeasureAnswer(measured=False, busy=True)
         return await links.call(peer, MEASURE, said, WITHIN_S)
 
     return Freshening(ask)

@@ -19,7 +19,7 @@ from peer.coordination.offer_placement_service import Placing
 from peer.coordination.plan_forecast import Foresight, agent_of
 from peer.coordination.remeasure_requests import freshening
 from peer.coordination.suspicion import Reach
-from peer.errors import BadCommand, BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
+from peer.errors import BeginAnew, ConnectFailed, NotAdmitted, NotLeader, PeerError
 from peer.limits import LOWEST_VERSION
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
@@ -31,7 +31,6 @@ from peer.state.mesh_state import MeshState
 from peer.transport.peer_links import PeerLinks
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import JOIN, LEADER, JoinRequest
-from peer.wire.json_codec import whole
 from planner.model.yardstick import UNITS
 from signaling.invites import Role
 
@@ -130,8 +129,7 @@ async def enter(
         assert view.replica is not None
         view.replica.trust(leader)
         try:
-            said = await view.ask_leader(JOIN, asking_in(mesh, options, compute), LED_S, leader)
-            index = whole(said, "index")
+            index = (await view.ask_leader(JOIN, asking_in(mesh, options, compute), LED_S, leader)).index
             break
         except BeginAnew as error:
             anew += 1
@@ -228,10 +226,7 @@ async def _ask_again(links: PeerLinks, peer: str) -> tuple[str, int]:
 
 async def _ask_who_leads(links: PeerLinks, peer: str) -> tuple[str, int]:
     said = await links.ask(peer, LEADER, None)
-    leader, epoch = said.get("leader"), said.get("epoch")
-    if not isinstance(leader, str) or type(epoch) is not int or not 0 <= epoch < 2**53:
-        raise BadCommand("leader: expected a peer and an epoch")
-    return (leader if epoch else "", epoch)
+    return (said.leader if said.epoch else "", said.epoch)
 
 
 async def _answers(links: PeerLinks, peer: str, times: float) -> bool:

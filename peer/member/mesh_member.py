@@ -28,7 +28,7 @@ from peer.member.peer_options import PeerOptions
 from peer.member.peer_parts import PeerParts
 from peer.member.progress import Phase, Report
 from peer.member.reconnect import Away
-from peer.member.report_checks import checked_report
+from peer.member.report_checks import shown_report
 from peer.member.status_report import report_of
 from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.local_model import LocalModel
@@ -49,8 +49,7 @@ from peer.state.mesh_state import MeshState
 from peer.state.readiness import runs_any, why_no_words, why_not_ready
 from peer.storage.journal import Journal
 from peer.transport.signaling_client import SignalingClient
-from peer.wire.generated.requests import LEAVING, LEFT, STATUS
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import LEAVING, LEFT, STATUS, StatusAnswer
 from planner.model.graph_manifest import GraphManifest
 from planner.model.manifest import Manifest
 from planner.model.store import BlobRef
@@ -214,7 +213,7 @@ class MeshMember:
 
         async def ask(peer: str) -> None:
             try:
-                found[peer] = checked_report(await self.links.ask(peer, STATUS, None, STATUS_S))
+                found[peer] = shown_report(await self.links.ask(peer, STATUS, None, STATUS_S))
             except (PeerError, TimeoutError) as error:
                 log.info("no status of %s: %s", peer[:8], error)
 
@@ -222,12 +221,15 @@ class MeshMember:
         return found
 
     def report_of_self(self) -> dict[str, Any]:
-        """What this peer says of itself, for people and for REQUEST `status`."""
-        checked = {"checks": self.accounts.checks.status()} if self.accounts is not None else {}
-        return {**report_of(self.parts, self.lending), **checked}
+        """What this peer says of itself, for people."""
+        return shown_report(self._report())
 
-    async def _status(self, _: str, __: None) -> Body:
-        return self.report_of_self()
+    def _report(self) -> StatusAnswer:
+        checks = self.accounts.checks.report() if self.accounts is not None else None
+        return report_of(self.parts, self.lending, checks)
+
+    async def _status(self, _: str, __: None) -> StatusAnswer:
+        return self._report()
 
     # --- what it does beside
 

@@ -26,8 +26,7 @@ from peer.replication.mesh_view import MeshView
 from peer.runtime.self_benchmark import UnitTimes, measure_here, measuring_bytes
 from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member, MemberMeasured
-from peer.wire.generated.requests import MeasureRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import MeasureAnswer, MeasureRequest
 from planner.model.manifest import Manifest
 
 PAUSE_S: Final = 300.0  # between two measurements; a coordinator asks the same peer half as often at most
@@ -59,7 +58,7 @@ class MeasuringAgain:
         self._measure = measure or partial(measure_here, model.store)
         self._not_before = float("-inf")
 
-    async def answer(self, peer: str, said: MeasureRequest) -> Body:
+    async def answer(self, peer: str, said: MeasureRequest) -> MeasureAnswer:
         """Answers REQUEST `measure` of the leader: `measured`, and where it was not `busy`, whether it may be soon.
         Raises BadCommand for another model.
         """
@@ -68,9 +67,9 @@ class MeasuringAgain:
             raise BadCommand("measure: expected the id of the model that this mesh serves, as `model`")
         now = time.monotonic()
         if not self._has_room(manifest):
-            return _answer(measured=False, busy=False)
+            return MeasureAnswer(measured=False, busy=False)
         if now < self._not_before or self._idle() is None:
-            return _answer(measured=False, busy=True)
+            return MeasureAnswer(measured=False, busy=True)
         self._not_before = now + PAUSE_S
         try:
             times = await self._undisturbed(manifest)
@@ -80,13 +79,13 @@ class MeasuringAgain:
         member = self._idle()
         if times is None or member is None:
             self._not_before = time.monotonic() + ENDED_S
-            return _answer(measured=False, busy=True)
+            return MeasureAnswer(measured=False, busy=True)
         try:
             await self._tell(member, times)
         except (PeerError, TimeoutError) as error:  # as when another one coordinates now
             log.info("nobody heard what was measured again: %s", error)
-            return _answer(measured=False, busy=True)
-        return _answer(measured=True, busy=False)
+            return MeasureAnswer(measured=False, busy=True)
+        return MeasureAnswer(measured=True, busy=False)
 
     async def _undisturbed(self, manifest: Manifest) -> UnitTimes:
         """What is measured while nothing else is computed here. Raises MeasuringEnded."""
@@ -156,7 +155,3 @@ class MeasuringAgain:
         log.info("measured once more, since the coordinator asked")
         command = MemberMeasured(member.peer, profile, ())
         await self._view.measured(command, again=True)
-
-
-def _answer(*, measured: bool, busy: bool) -> Body:
-    return {"measured": measured, "busy": busy}

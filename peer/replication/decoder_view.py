@@ -14,10 +14,10 @@ from peer.state.generated.commands import DecoderHeld
 from peer.state.mesh_state import MeshState
 from peer.transport.listeners import Listeners
 from peer.wire.generated.requests import HELD, HeldRequest
-from peer.wire.json_codec import Body
 from peer.wire.request_kind import RequestKind
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class ModelView(Protocol):
@@ -42,8 +42,8 @@ class ModelView(Protocol):
         """As MeshView.subscribe."""
 
     async def ask_leader(
-        self, kind: RequestKind[T], said: T, patience_s: float = PATIENCE_S, first: str = ""
-    ) -> Body:
+        self, kind: RequestKind[T, A], said: T, patience_s: float = PATIENCE_S, first: str = ""
+    ) -> A:
         """As MeshView.ask_leader."""
 
     async def holds(self, runs: tuple[Run_, ...]) -> None:
@@ -88,8 +88,8 @@ class DecoderView:
         return self._on_state.add(listener)
 
     async def ask_leader(
-        self, kind: RequestKind[T], said: T, patience_s: float = PATIENCE_S, first: str = ""
-    ) -> Body:
+        self, kind: RequestKind[T, A], said: T, patience_s: float = PATIENCE_S, first: str = ""
+    ) -> A:
         """Returns the answer of whoever leads, as MeshView.ask_leader does."""
         return await self._view.ask_leader(kind, said, patience_s, first)
 

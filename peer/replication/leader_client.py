@@ -14,7 +14,6 @@ from typing import Any, Final, TypeVar
 from peer.errors import ConnectFailed, ConnectionLost, NotLeader
 from peer.state.member_commands import Command, encode_command
 from peer.transport.rpc import CALL_TIMEOUT_S
-from peer.wire.json_codec import Body
 from peer.wire.request_kind import RequestKind
 
 PATIENCE_S: Final = 30.0  # several elections, and a coordinator that has only just begun
@@ -23,7 +22,8 @@ AGAIN_S: Final = 0.25  # after a refusal that names nobody, unless somebody lead
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Ask = Callable[[str, RequestKind[Any], Any], Awaitable[Body]]  # peer, kind, what it says
+A = TypeVar("A")
+Ask = Callable[[str, RequestKind[Any, Any], Any], Awaitable[Any]]  # peer, kind, what it says
 
 
 class LeaderLine:
@@ -39,8 +39,8 @@ class LeaderLine:
         self._changed.set()
 
     async def ask(
-        self, kind: RequestKind[T], said: T, patience_s: float = PATIENCE_S, first: str = ""
-    ) -> Body:
+        self, kind: RequestKind[T, A], said: T, patience_s: float = PATIENCE_S, first: str = ""
+    ) -> A:
         """The leader's answer. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends."""
         until, hint = time.monotonic() + patience_s, first
         while True:
@@ -61,9 +61,9 @@ class LeaderLine:
             if not hint or hint == leader:
                 await self._pause(min(AGAIN_S, left_s))
 
-    async def _with(self, leader: str, kind: RequestKind[T], said: T, left_s: float) -> Body:
+    async def _with(self, leader: str, kind: RequestKind[T, A], said: T, left_s: float) -> A:
         """One try, given up as soon as another leader is known: this one may be frozen."""
-        asking = asyncio.ensure_future(self._ask(leader, kind, said))
+        asking: asyncio.Task[A] = asyncio.ensure_future(self._once(leader, kind, said))
         changing = asyncio.ensure_future(self._other_than(leader))
         try:
             limit_s = min(CALL_TIMEOUT_S, max(left_s, 0.01))
@@ -75,6 +75,10 @@ class LeaderLine:
             for task in (asking, changing):
                 task.cancel()
             await asyncio.gather(asking, changing, return_exceptions=True)
+
+    async def _once(self, leader: str, kind: RequestKind[T, A], said: T) -> A:
+        answer: A = await self._ask(leader, kind, said)
+        return answer
 
     async def _other_than(self, leader: str) -> None:
         while self._leader() in ("", leader):

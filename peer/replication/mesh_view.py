@@ -32,16 +32,17 @@ from peer.wire.generated.requests import (
     MEASURED,
     PROPOSE,
     HeldRequest,
+    LeaderAnswer,
     MeasuredRequest,
     ProposeRequest,
 )
-from peer.wire.json_codec import Body
 from peer.wire.request_kind import RequestKind
 
 PATIENT_S: Final = 2.0  # most questions are over by then
 
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class MeshView:
@@ -127,8 +128,8 @@ class MeshView:
     # --- what this peer has the log say
 
     async def ask_leader(
-        self, kind: RequestKind[T], said: T, patience_s: float = PATIENCE_S, first: str = ""
-    ) -> Body:
+        self, kind: RequestKind[T, A], said: T, patience_s: float = PATIENCE_S, first: str = ""
+    ) -> A:
         """Returns the answer of whoever leads, which may be this peer; waits while nobody does. `first`: whom to ask
         first. Raises the refusal, or NotLeader when patience ends.
         """
@@ -231,5 +232,5 @@ class MeshView:
         if self._links.is_connected(peer):
             self._links.send_or_lose(peer, Consensus(encode_message(message)))
 
-    async def _who_leads(self, peer: str, _: None) -> Body:
+    async def _who_leads(self, peer: str, _: None) -> LeaderAnswer:
         return who_leads(self.replica, self.me)

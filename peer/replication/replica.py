@@ -17,7 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, assert_never
+from typing import Final, Protocol, assert_never
 
 from peer.consensus.core import Core
 from peer.consensus.errors import BadMessage
@@ -56,6 +56,7 @@ from peer.consensus.messages import AppendReply, InstallReply, Message, ReadInde
 from peer.consensus.records import Config, Entry, HardState, Snapshot
 from peer.errors import BadCommand, DiskRefuses, NotLeader, WrongField
 from peer.state.mesh_state import MeshState, apply_entry, decode_state, encode_state
+from peer.wire.generated.requests import LeaderAnswer
 
 COMPACT_ENTRIES: Final = 1024  # in the log since the last snapshot, or
 RETRY_S: Final = 1.0  # between tries to write what the disk refuses
@@ -532,14 +533,10 @@ def _now_ms() -> int:
     return int(time.monotonic() * 1000)
 
 
-def who_leads(replica: Replica | None, me: str) -> dict[str, Any]:
+def who_leads(replica: Replica | None, me: str) -> LeaderAnswer:
     """What this peer answers to `leader`."""
     if replica is None:
-        return {"leader": "", "term": 0, "epoch": 0, "voters": []}
+        return LeaderAnswer("", 0, 0, ())
     known = me in replica.config.by_id  # who is not in yet knows nothing of the mesh
-    return {
-        "leader": replica.leader,
-        "term": replica.term,
-        "epoch": replica.begin.epoch if known else 0,
-        "voters": list(replica.config.voters),
-    }
+    epoch = replica.begin.epoch if known else 0
+    return LeaderAnswer(replica.leader, replica.term, epoch, tuple(replica.config.voters))

@@ -30,7 +30,6 @@ SAME: Final = 0.001  # of two that were made with the same rounding (docs/numeri
 ALIKE: Final = (
     0.25  # where one side rounds activations to 8 bits and the other does not, or may round to the other side
 )
-Verdict = Literal["same", "differs", "disputed", "unable"]
 
 
 @dataclass(slots=True)

@@ -12,13 +12,10 @@ from peer.errors import BadCommand
 from peer.session.seat import Run_
 from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
-from peer.wire.generated.requests import KvCopyRequest
-from peer.wire.json_codec import Body, matching, whole
+from peer.wire.generated.requests import KvCopyAnswer, KvCopyRequest
 from planner.model.manifest import KvPair, Manifest
 
 REMEMBERED_PLANS: Final = 8  # an answer may still go over one that was replaced
-_SESSION: Final = matching("[0-9a-f]{32}", "32 hex digits")
-_SHA256: Final = matching("(?:[0-9a-f]{64})?", "a SHA-256 in hex digits, or nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +129,8 @@ def wish_of(said: KvCopyRequest, peer: str, state: MeshState) -> Wish:
     return Wish(bytes.fromhex(said.session), run, units)
 
 
-def told_of(body: Body, most: int) -> Told:
+def told_of(answer: KvCopyAnswer, most: int) -> Told:
     """`most`: positions that the session may have. Raises BadCommand."""
-    have = whole(body, "have")
-    if have > most:
-        raise BadCommand(f"have: expected at most {most} cached positions, got {have}")
-    return Told(have, bytes.fromhex(_SHA256.decode(body.get("sha256"), "sha256")))
+    if answer.have > most:
+        raise BadCommand(f"have: expected at most {most} cached positions, got {answer.have}")
+    return Told(answer.have, bytes.fromhex(answer.sha256))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from peer.errors import BadCommand
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import Floats, span_of
 from peer.session.pinned_ends import Ends
+from peer.wire.generated.requests import WitnessAnswer
 from peer.wire.tensors import Tensor
 
 MOST_BYTES: Final = 768 * 1024  # of activations in one answer: bodies are at most 1032192 bytes of JSON
@@ -51,7 +52,7 @@ class KeptEnds:
     stages: int  # of its route
     judges: dict[str, set[int]] = field(default_factory=dict)
 
-    def shown(self, peer: str, side: str, first: int, stop: int) -> dict[str, Any]:
+    def shown(self, peer: str, side: str, first: int, stop: int) -> WitnessAnswer:
         """Rows [first, stop) that were "sent" to the first stage, or came "back" of the last one; null for what is
         there no more. Raises BadCommand for anything else, and for who was not asked to check that stage.
         """
@@ -61,21 +62,21 @@ class KeptEnds:
         if stage not in self.judges.get(peer, ()):
             raise BadCommand("witness: expected a peer that was asked to check this stage")
         if side == "back":
-            return rows_body(span_of(self.returned, first, stop))
+            return rows_answer(span_of(self.returned, first, stop))
         tokens = self.tokens[first:stop]
         is_whole = len(tokens) == stop - first and 4 * self.ends.width * len(tokens) <= MOST_BYTES
-        return rows_body(self.ends.embed(tokens).array() if is_whole else None)
+        return rows_answer(self.ends.embed(tokens).array() if is_whole else None)
 
     def before(self, position: int) -> range:
         """Positions before that one of which a state came back."""
         return range(min(self.returned.start, position), position)
 
 
-def rows_body(found: Floats | None) -> dict[str, Any]:
+def rows_answer(found: Floats | None) -> WitnessAnswer:
     """Rows as a witness tells them; null where they are too many for one answer."""
     if found is None or found.nbytes > MOST_BYTES:
-        return {"rows": None}
-    return {"rows": base64.b64encode(found.tobytes()).decode()}
+        return WitnessAnswer()
+    return WitnessAnswer(rows=base64.b64encode(found.tobytes()).decode())
 
 
 def digest_of(marks: list[bytes]) -> str:

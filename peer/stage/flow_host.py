@@ -29,7 +29,6 @@ from peer.transport.shared_memory import Inbox
 from peer.transport.value_exchange import ValueExchange
 from peer.wire.generated.frames import RunGo, RunItemFailed, RunValue
 from peer.wire.generated.requests import RUN_CLOSE, RUN_OPEN, RunCloseRequest, RunOpenRequest
-from peer.wire.json_codec import Body
 from planner.errors import PlannerError
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest, Value
@@ -241,7 +240,7 @@ class FlowHost:
 
     # --- units
 
-    async def _open(self, peer: str, said: RunOpenRequest) -> Body:
+    async def _open(self, peer: str, said: RunOpenRequest) -> None:
         """Makes ready for the stages of a run. Raises BadCommand, CannotServe."""
         lent, me = self._lent, self._links.me
         if lent is None:
@@ -263,11 +262,9 @@ class FlowHost:
             raise BadCommand("this run is of another model")
         self.core.open(run, said.epoch, route)
         self._of_run[run] = said.model
-        return {}
 
-    async def _close_run(self, peer: str, said: RunCloseRequest) -> Body:
+    async def _close_run(self, peer: str, said: RunCloseRequest) -> None:
         self.perform(self.core.close(peer, bytes.fromhex(said.run)))
-        return {}
 
     def _placed(self) -> set[UnitRun]:
         """The units that placements give this peer, as primary or standby."""

@@ -39,8 +39,7 @@ from peer.stage.unit_host import Serving
 from peer.state.generated.commands import PlanRecord
 from peer.transport.peer_links import PeerLinks
 from peer.wire.generated.frames import Open
-from peer.wire.generated.requests import KV_COPY, KvCopyRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import KV_COPY, KvCopyAnswer, KvCopyRequest
 
 COPY_WITHIN_S: Final = 20.0
 AT_ONCE: Final = (
@@ -86,7 +85,7 @@ class Caches:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def lend(self, peer: str, said: KvCopyRequest) -> Body:
+    async def lend(self, peer: str, said: KvCopyRequest) -> KvCopyAnswer:
         """The answer to `kv_copy`. Raises BadCommand."""
         wish, pieces = wish_of(said, peer, self._view.state), self._model.pieces
         async with self._giving:  # whoever asks for many at once has them made one after the other
@@ -95,14 +94,14 @@ class Caches:
                 raise BadCommand("kv_copy: expected a session that is computed here")
             have, arrays = found
             if not arrays:
-                return {"have": have, "sha256": ""}
+                return KvCopyAnswer(have, "")
             names = self._names(wish.units)
             data, sha256 = await asyncio.to_thread(lambda: packed(arrays[name] for name in names))
             pieces.lend(sha256, data, self._units.memory_bytes()["kv"])  # never more than is cached here
         asyncio.get_running_loop().call_later(
             COPY_WITHIN_S, pieces.forget, sha256
         )  # whoever asked has it, or gave up
-        return {"have": have, "sha256": sha256.hex()}
+        return KvCopyAnswer(have, sha256.hex())
 
     def bring(self, seat: Seat) -> bool:
         """Begins to copy what others cache of the answer that moves to `seat`; False when nobody knows who does."""

@@ -18,8 +18,7 @@ from peer.errors import BadCommand, MeshError, MeshFull, PeerError
 from peer.session.admission_queue import FULL, Busy, waiting_text
 from peer.session.seat_admission import MILLI
 from peer.session.stage import StageCore
-from peer.wire.generated.requests import WAIT, WaitRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import WAIT, WaitAnswer, WaitRequest
 from peer.wire.request_kind import RequestKind
 
 ANSWER_WITHIN_S: Final = 3.0  # a place that does not change is said again after this
@@ -60,7 +59,7 @@ class Queue:
             if line.places != before:
                 self._moved.set()
 
-    async def answer(self, asker: str, said: WaitRequest) -> Body:
+    async def answer(self, asker: str, said: WaitRequest) -> WaitAnswer:
         """Where `asker` stands. Raises BadCommand, and MeshError when there is no such line any more."""
         run = self._core.run_of(said.plan, said.stage)
         if run is None:
@@ -70,7 +69,7 @@ class Queue:
         now = time.monotonic()
         why = self._core.may_ask(asker) or admitting.line.enter(int(now * MILLI), asker, session, run, wants)
         if why:
-            return {"place": -1, "wait_ms": -1, "why": why}
+            return WaitAnswer(-1, why=why)
         admitting.look(now)
         until = now + ANSWER_WITHIN_S
         while True:
@@ -79,7 +78,7 @@ class Queue:
                 raise MeshError("this line is over: ask for another seat")
             left = until - time.monotonic()
             if waiter.place != said.place or left <= 0:
-                return {"place": waiter.place, "wait_ms": waiter.wait_ms}
+                return WaitAnswer(waiter.place, waiter.wait_ms)
             self._moved.clear()
             try:
                 async with asyncio.timeout(left):
@@ -94,7 +93,9 @@ class Queue:
 class Asks(Protocol):
     """How an asker reaches a stage."""
 
-    def __call__(self, peer: str, kind: RequestKind[WaitRequest], said: WaitRequest) -> Awaitable[Body]:
+    def __call__(
+        self, peer: str, kind: RequestKind[WaitRequest, WaitAnswer], said: WaitRequest
+    ) -> Awaitable[WaitAnswer]:
         """The answer of `peer` to a request."""
 
 
@@ -169,11 +170,10 @@ async def _in_line(
         except (PeerError, TimeoutError):
             await asyncio.sleep(AGAIN_S)
             return ""
-        found, wait_ms, why = answer.get("place"), answer.get("wait_ms"), answer.get("why")
-        wait_s = wait_ms / MILLI if isinstance(wait_ms, int) and wait_ms >= 0 else None
-        if not isinstance(found, int) or found < 0:
-            return MeshFull(why[:MAX_WHY] if isinstance(why, str) else f"{FULL}; try again later", wait_s)
-        if found == 0:
+        place = answer.place
+        wait_s = answer.wait_ms / MILLI if answer.wait_ms >= 0 else None
+        if place < 0:
+            return MeshFull(answer.why[:MAX_WHY] or f"{FULL}; try again later", wait_s)
+        if place == 0:
             return peer
-        place = found
         stands(peer, Waits(place, wait_s))

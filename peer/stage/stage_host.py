@@ -27,8 +27,13 @@ from peer.transport.listeners import Listeners
 from peer.transport.peer_links import PeerLinks
 from peer.wire.bundles import bundled
 from peer.wire.generated.frames import Frame
-from peer.wire.generated.requests import KvCopyRequest, KvDigestRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import (
+    CachedRun,
+    KvCopyAnswer,
+    KvCopyRequest,
+    KvDigestAnswer,
+    KvDigestRequest,
+)
 
 MAX_WHY: Final = 500  # characters of a refusal
 
@@ -66,7 +71,7 @@ class StageHost:
         """Returns why `peer` may not ask now, for people; "": it may."""
         return may_ask(self._view.state.fairness, self._view.state.ledger, peer)
 
-    async def digest(self, peer: str, said: KvDigestRequest) -> Body:
+    async def digest(self, peer: str, said: KvDigestRequest) -> KvDigestAnswer:
         """What this peer caches of a session at positions [first, stop), for its asker only. Raises BadCommand."""
         session = bytes.fromhex(said.session)
         if self.units is None or self.core.asker(session) != peer:
@@ -75,10 +80,10 @@ class StageHost:
         for run in self.units.runs:
             found = await self.units.digest(run, session, said.first, said.stop)
             if found is not None and found.have:
-                runs.append({"run": list(run), "have": found.have, "arrays": dict(found.arrays)})
-        return {"runs": runs}
+                runs.append(CachedRun(run, found.have, dict(found.arrays)))
+        return KvDigestAnswer(tuple(runs))
 
-    async def lend_cache(self, peer: str, said: KvCopyRequest) -> Body:
+    async def lend_cache(self, peer: str, said: KvCopyRequest) -> KvCopyAnswer:
         """The answer to `kv_copy`. Raises BadCommand."""
         if self.transfers is None:
             raise BadCommand("kv_copy: expected a session that is computed here")

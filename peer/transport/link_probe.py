@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from peer.errors import BadCommand, PeerError
+from peer.errors import PeerError
 from peer.state.failure_domains import agreed
 from peer.state.generated.commands import LinkFacts
 from peer.wire.generated.frames import Frame, Probe, ProbeAck
-from peer.wire.json_codec import Body, whole
+from peer.wire.generated.requests import MeasureLinkAnswer
 
 ROUNDS = 9  # odd, for a median; a first exchange on a fresh connection is slower and is not counted
 SMALL_BYTES = 64
@@ -32,31 +32,24 @@ class Measured:
     overhead_s: float
 
 
-def link_words(measured: Measured, relayed: bool | None = None) -> dict[str, int | bool]:
+def link_words(measured: Measured, relayed: bool | None = None) -> MeasureLinkAnswer:
     """As it goes over the wire. `relayed`: as far as this side can tell."""
-    known: dict[str, int | bool] = {} if relayed is None else {"relayed": relayed}
-    return {
-        **known,
-        "rtt_us": round(measured.rtt_s * 1e6),
-        "bytes_per_s": round(measured.bytes_per_s),
-        "overhead_us": round(measured.overhead_s * 1e6),
-    }
+    return MeasureLinkAnswer(
+        relayed=relayed,
+        rtt_us=round(measured.rtt_s * 1e6),
+        bytes_per_s=round(measured.bytes_per_s),
+        overhead_us=round(measured.overhead_s * 1e6),
+    )
 
 
-def link_facts(src: str, dst: str, words: Body) -> LinkFacts:
-    """One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead."""
-    overhead_us = whole(words, "overhead_us") if "overhead_us" in words else 0
-    relayed = words.get("relayed")
-    if relayed is not None and not isinstance(relayed, bool):
-        raise BadCommand("relayed: expected true or false")
-    return LinkFacts(src, dst, whole(words, "rtt_us"), whole(words, "bytes_per_s"), overhead_us, relayed)
-
-
-def both_ways(me: str, peer: str, there: Body, back: Body) -> tuple[LinkFacts, LinkFacts]:
-    """A link as both ends measured it: it is relayed both ways or neither. Raises BadCommand."""
-    out, home = link_facts(me, peer, there), link_facts(peer, me, back)
-    relayed = agreed(out.relayed, home.relayed)
-    return replace(out, relayed=relayed), replace(home, relayed=relayed)
+def both_ways(
+    me: str, peer: str, there: MeasureLinkAnswer, back: MeasureLinkAnswer
+) -> tuple[LinkFacts, LinkFacts]:
+    """A link as both ends measured it: it is relayed both ways or neither."""
+    relayed = agreed(there.relayed, back.relayed)
+    out = LinkFacts(me, peer, there.rtt_us, there.bytes_per_s, there.overhead_us, relayed)
+    home = LinkFacts(peer, me, back.rtt_us, back.bytes_per_s, back.overhead_us, relayed)
+    return out, home
 
 
 class Prober:

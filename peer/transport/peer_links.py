@@ -24,14 +24,14 @@ from peer.transport.rpc import CALL_TIMEOUT_S, Calls
 from peer.transport.shadow_sender import Spares
 from peer.transport.udp_relay import ThirdPeer, Way, asked_way
 from peer.wire.generated.frames import Frame, Hello, Probe, ProbeAck, Request, Response
-from peer.wire.generated.requests import MEASURE_LINK, RELAY, RelayRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import MEASURE_LINK, RELAY, MeasureLinkAnswer, RelayAnswer, RelayRequest
 from peer.wire.request_kind import RequestKind
 from signaling.presence import SignalKind
 
 SPARE_BYTES: Final = 64 * 1024  # waiting towards a peer: beyond that nothing is sent to shadows there
 
 T = TypeVar("T")
+A = TypeVar("A")
 Gone = Callable[[str, str, bool], None]  # peer, reason, whether it said goodbye
 
 log = logging.getLogger(__name__)
@@ -135,20 +135,20 @@ class PeerLinks:
 
     # --- requests
 
-    def on(self, kind: RequestKind[T], handler: Callable[[str, T], Awaitable[Body]]) -> Callable[[], None]:
+    def on(self, kind: RequestKind[T, A], handler: Callable[[str, T], Awaitable[A]]) -> Callable[[], None]:
         """Answers requests of that kind with `handler(peer, said)`, until what is returned is called."""
         return self._requests.on(kind, handler)
 
-    async def call(self, peer: str, kind: RequestKind[T], said: T, timeout_s: float = CALL_TIMEOUT_S) -> Body:
+    async def call(self, peer: str, kind: RequestKind[T, A], said: T, timeout_s: float = CALL_TIMEOUT_S) -> A:
         """Returns the answer of a peer that is connected or a member, or of this one. Raises MeshError with its
-        refusal, ConnectionLost or TimeoutError.
+        refusal, BadCommand for what is no answer to this, ConnectionLost or TimeoutError.
         """
         if peer == self.me:
             async with asyncio.timeout(timeout_s):
-                return await self._requests.answer(peer, kind.method, kind.body(said))
-        return await self._calls.call(peer, kind.method, kind.body(said), timeout_s)
+                return kind.read_answer(await self._requests.answer(peer, kind.method, kind.body(said)))
+        return kind.read_answer(await self._calls.call(peer, kind.method, kind.body(said), timeout_s))
 
-    async def ask(self, peer: str, kind: RequestKind[T], said: T, timeout_s: float = CALL_TIMEOUT_S) -> Body:
+    async def ask(self, peer: str, kind: RequestKind[T, A], said: T, timeout_s: float = CALL_TIMEOUT_S) -> A:
         """Returns the answer of any peer, which is dialled first. Raises ConnectFailed, and as `call`."""
         if peer != self.me:
             await self.dialer.dial(peer)
@@ -170,7 +170,7 @@ class PeerLinks:
         """Takes the answer to a probe of this peer."""
         self.prober.acknowledged(peer, frame)
 
-    async def _measure_link(self, peer: str, _: None) -> Body:
+    async def _measure_link(self, peer: str, _: None) -> MeasureLinkAnswer:
         if peer in self._measuring:
             raise BadCommand("expected one measurement of a link at a time")
         self._measuring.add(peer)
@@ -178,9 +178,9 @@ class PeerLinks:
             measured = await self.prober.measure(peer)
         finally:
             self._measuring.discard(peer)
-        return {**link_words(measured, self.dialer.relayed(peer))}
+        return link_words(measured, self.dialer.relayed(peer))
 
-    async def _relay(self, peer: str, said: RelayRequest) -> Body:
+    async def _relay(self, peer: str, said: RelayRequest) -> RelayAnswer:
         assert self._third is not None
         other = said.peer
         if other == peer:

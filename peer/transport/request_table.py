@@ -13,12 +13,13 @@ from peer.wire.request_kind import RequestKind, Sender
 MAX_SHOWN: Final = 40  # characters of a method that nobody knows
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 @dataclass(frozen=True, slots=True)
 class _Registered:
-    handler: Callable[[str, Any], Awaitable[Body]]
-    kind: RequestKind[Any]
+    handler: Callable[[str, Any], Awaitable[Any]]
+    kind: RequestKind[Any, Any]
 
 
 class Requests:
@@ -33,7 +34,7 @@ class Requests:
         """Takes who is a member and who leads ("": nobody) from now on."""
         self._members, self._leader = members, leader
 
-    def on(self, kind: RequestKind[T], handler: Callable[[str, T], Awaitable[Body]]) -> Callable[[], None]:
+    def on(self, kind: RequestKind[T, A], handler: Callable[[str, T], Awaitable[A]]) -> Callable[[], None]:
         """Registers `handler(peer, said)`; returns what unregisters it. Raises ValueError for a method that has a
         handler.
         """
@@ -57,7 +58,7 @@ class Requests:
         if not self._may(peer, registered.kind.sender):
             who = "a member" if registered.kind.sender is Sender.MEMBERS else "it of who coordinates"
             raise BadCommand(f"{method}: expected {who}")
-        return await registered.handler(peer, registered.kind.read(body))
+        return registered.kind.answer_body(await registered.handler(peer, registered.kind.read(body)))
 
     def _may(self, peer: str, sender: Sender) -> bool:
         match sender:

@@ -19,20 +19,18 @@ from typing import Any, Final, cast
 from aioice.ice import get_host_addresses
 
 from peer.errors import BadCommand, PeerError
-from peer.wire.generated.requests import RELAY, RelayRequest
-from peer.wire.json_codec import Body, whole
+from peer.wire.generated.requests import MAX_RELAY_HOSTS, RELAY, RelayAnswer, RelayRequest
 from peer.wire.request_kind import RequestKind
 
 MAX_PAIRS: Final = 32  # that one peer hands on for
 MAX_PAIRS_EACH: Final = 4  # of them that one other peer asked for
 IDLE_S: Final = 60.0  # ICE says something at least every few seconds
-MAX_HOSTS: Final = 4
 ASK_WITHIN_S: Final = 3.0
 PRIORITY: Final = 65535  # below every other kind of candidate
 _STUN_COOKIE: Final = b"\x21\x12\xa4\x42"
 Address = tuple[Any, ...]
 Ask = Callable[
-    [str, RequestKind[RelayRequest], RelayRequest, float], Awaitable[Body]
+    [str, RequestKind[RelayRequest, RelayAnswer], RelayRequest, float], Awaitable[RelayAnswer]
 ]  # the last: seconds to wait
 
 log = logging.getLogger(__name__)
@@ -113,7 +111,7 @@ class ThirdPeer:
         self._closed = False
         self._sweeping: asyncio.TimerHandle | None = None
 
-    async def open(self, asker: str) -> Body:
+    async def open(self, asker: str) -> RelayAnswer:
         """Ports for `asker` and another peer. Raises BadCommand when there are too many."""
         asked = Counter(pair.asker for pair in self._pairs) + self._opening
         if self._is_closed() or asked.total() >= MAX_PAIRS or asked[asker] >= MAX_PAIRS_EACH:
@@ -142,7 +140,7 @@ class ThirdPeer:
         self._pairs.append(_Pair(asker, (mine, theirs)))
         self._sweep()
         log.info("hands on for %s", asker[:8])
-        return {"hosts": hosts[:MAX_HOSTS], "mine": mine.port, "theirs": theirs.port}
+        return RelayAnswer(tuple(hosts[:MAX_RELAY_HOSTS]), mine.port, theirs.port)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -183,16 +181,12 @@ async def asked_way(peer: str, near: Iterable[str], ask: Ask) -> Way | None:
     return None
 
 
-def way_of(body: Body) -> Way:
-    """What a third peer answered, checked. Raises BadCommand, ValueError."""
-    hosts = body.get("hosts")
-    if not isinstance(hosts, list) or not 0 < len(hosts) <= MAX_HOSTS:
-        raise BadCommand(f"relay: expected 1 to {MAX_HOSTS} addresses")
-    addresses = [str(ipaddress.ip_address(str(host))) for host in hosts]
-    mine, theirs = whole(body, "mine"), whole(body, "theirs")
-    if not (0 < mine < 65536 and 0 < theirs < 65536):
-        raise BadCommand("relay: expected two ports")
+def way_of(answer: RelayAnswer) -> Way:
+    """The way that a third peer answered with. Raises BadCommand, ValueError for what is no address."""
+    if not (answer.hosts and answer.mine and answer.theirs):
+        raise BadCommand("relay: expected an address and two ports")
+    addresses = [str(ipaddress.ip_address(host)) for host in answer.hosts]
     return Way(
-        tuple(candidate(number, host, theirs) for number, host in enumerate(addresses)),
-        tuple(candidate(number, host, mine) for number, host in enumerate(addresses)),
+        tuple(candidate(number, host, answer.theirs) for number, host in enumerate(addresses)),
+        tuple(candidate(number, host, answer.mine) for number, host in enumerate(addresses)),
     )

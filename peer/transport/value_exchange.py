@@ -21,8 +21,7 @@ from peer.transport import shared_memory
 from peer.transport.peer_links import PeerLinks
 from peer.transport.shared_memory import Inbox
 from peer.wire.generated.frames import RunValue
-from peer.wire.generated.requests import RUN_FOLDER, RUN_LEFT, RunLeftRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import RUN_FOLDER, RUN_LEFT, RunFolderAnswer, RunLeftRequest
 from planner.model.graph_manifest import Value
 
 MAX_OPEN: Final = 64  # values of one peer that have begun to come; an honest one sends one after the other
@@ -150,25 +149,25 @@ class ValueExchange:
 
     # --- through shared memory
 
-    async def _folder(self, peer: str, _: None) -> Body:
+    async def _folder(self, peer: str, _: None) -> RunFolderAnswer:
         """Where that peer may leave values. Raises CannotServe."""
         assert self._inbox is not None
-        return {"folder": self._inbox.folder(peer)}
+        return RunFolderAnswer(self._inbox.folder(peer))
 
-    async def _left(self, peer: str, said: RunLeftRequest) -> Body:
+    async def _left(self, peer: str, said: RunLeftRequest) -> None:
         """Takes a value that a peer left. Raises BadCommand or WrongTensor for one that no peer leaves."""
         assert self._inbox is not None
         key = (peer, bytes.fromhex(said.run), said.epoch, said.item, said.value)
         value = self._taker.wanted(*key)
         if value is None:
             self._inbox.drop(peer, said.file)
-            return {}
+            return
         check_shape(said.shape, value)
         check_total(said.total, said.shape, value)
         if self._coming_bytes + said.total > self._most_bytes:
             self._inbox.drop(peer, said.file)
             self._taker.unable(*key[:4], _no_room(said.total))
-            return {}
+            return
         self._coming_bytes += said.total
         try:
             if said.total <= QUICK_BYTES:
@@ -179,7 +178,6 @@ class ValueExchange:
             self._coming_bytes -= said.total
         if self._taker.wanted(*key) is not None:
             self._taker.came(*key, from_bytes(data, said.shape, value))
-        return {}
 
     async def _leave(self, peer: str, folder: Path, parcel: _Parcel) -> bool:
         """Whether the peer took the value from shared memory. Raises ConnectionLost, or TimeoutError."""
@@ -209,12 +207,12 @@ class ValueExchange:
         if self._inbox is None:
             return None
         if peer not in self._outboxes:
+            folder = ""
             try:
-                answer = await self._links.ask(peer, RUN_FOLDER, None)
+                folder = (await self._links.ask(peer, RUN_FOLDER, None)).folder
             except MeshError as error:  # it runs elsewhere, or is older
                 log.info("%s shares no memory: %s", peer[:8], error)
-                answer = {}
-            self._outboxes[peer] = self._inbox.outbox(str(answer.get("folder", "")), peer)
+            self._outboxes[peer] = self._inbox.outbox(folder, peer)
         return self._outboxes[peer]
 
     # --- in parts

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final, Generic, TypeVar, cast
@@ -150,6 +150,19 @@ def listed(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[tuple[T, ...]]:
     )
 
 
+def exactly(inner: Codec[T], count: int) -> Codec[tuple[T, ...]]:
+    """A list of `count` items, each by `inner`, as a tuple; or BadCommand."""
+    some = listed(inner, count)
+
+    def decode(value: Any, where: str) -> tuple[T, ...]:
+        found = some.decode(value, where)
+        if len(found) != count:
+            raise BadCommand(f"{where}: expected a list of {count} entries")
+        return found
+
+    return Codec(decode, some.encode)
+
+
 def table(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[Mapping[str, T]]:
     """An object of at most `most` names, each value by `inner`; or BadCommand."""
 
@@ -161,9 +174,12 @@ def table(inner: Codec[T], most: int = MAX_ITEMS) -> Codec[Mapping[str, T]]:
     return Codec(decode, lambda value: {key: inner.encode(item) for key, item in value.items()})
 
 
-def record(kind: type[T], fields: Fields, since: Mapping[str, Any] = _NONE) -> Codec[T]:
-    """An object with these fields. `since`: those that older peers do not write, and what they mean then. A field whose
-    name is a word of Python has a line below behind it, which does not stand in JSON.
+def record(
+    kind: type[T], fields: Fields, since: Mapping[str, Any] = _NONE, omit: Collection[str] = ()
+) -> Codec[T]:
+    """An object with these fields. `since`: those that may be missing, and what they mean then; those of them in `omit`
+    are not written where they mean that. A field whose name is a word of Python has a line below behind it, which does
+    not stand in JSON.
     """
     names = [field.name for field in dataclasses.fields(cast(Any, kind))]
     if set(names) != set(fields):
@@ -183,7 +199,17 @@ def record(kind: type[T], fields: Fields, since: Mapping[str, Any] = _NONE) -> C
             *[each(value[name], f"{where}.{name}") if name in value else since[name] for name, each in known]
         )
 
-    return Codec(decode, lambda value: {said: each(getattr(value, name)) for said, name, each in out})
+    def whole_of(value: T) -> Body:
+        return {said: each(getattr(value, name)) for said, name, each in out}
+
+    def short(value: T) -> Body:
+        return {
+            said: each(getattr(value, name))
+            for said, name, each in out
+            if name not in omit or getattr(value, name) != since[said]
+        }
+
+    return Codec(decode, short if omit else whole_of)
 
 
 def _span(value: Any, where: str) -> tuple[int, int]:
@@ -241,11 +267,3 @@ def has_more_values(data: bytes, most: int) -> bool:
 def checksum(data: bytes) -> str:
     """16 hex digits that tell two states apart: CRC-32 and length. Against mistakes, not against malice."""
     return f"{zlib.crc32(data):08x}{len(data) & 0xFFFFFFFF:08x}"
-
-
-def whole(body: Body, name: str) -> int:
-    """A whole number below 2^53. Raises BadCommand."""
-    value = body.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
-        raise BadCommand(f"{name}: expected a whole number, got {value!r:.40}")
-    return value

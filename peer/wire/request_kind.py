@@ -1,4 +1,4 @@
-"""One kind of request between peers: its method, who may send it, and how its body stands in JSON. Pure.
+"""One kind of request between peers: its method, who may send it, and how it and its answer stand in JSON. Pure.
 
 The same in web_peer/src/wire/request_kind.ts. peer/wire/generated/requests.py has all of them.
 """
@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from peer.wire.json_codec import Body, Codec
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 class Sender(Enum):
@@ -23,12 +24,13 @@ class Sender(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class RequestKind(Generic[T]):
-    """`codec` is of its bodies."""
+class RequestKind(Generic[T, A]):
+    """`codec` is of its bodies, `answer` of the answers to it."""
 
     method: str
     sender: Sender
     codec: Codec[T]
+    answer: Codec[A]
 
     def read(self, body: Body) -> T:
         """Returns what `body` says. Raises BadCommand for one that is no such request."""
@@ -39,9 +41,18 @@ class RequestKind(Generic[T]):
         made: Body = self.codec.encode(said)
         return made
 
+    def read_answer(self, body: Body) -> A:
+        """Returns what the answer `body` says. Raises BadCommand for one that is no answer to this."""
+        return self.answer.decode(body, f"the answer to {self.method}")
+
+    def answer_body(self, answer: A) -> Body:
+        """Returns the body of this answer."""
+        made: Body = self.answer.encode(answer)
+        return made
+
 
 def _pass_over(_: Any, __: str) -> None:
     return None
 
 
-nothing: Final[Codec[None]] = Codec(_pass_over, lambda _: {})  # of a request that says only its method
+nothing: Final[Codec[None]] = Codec(_pass_over, lambda _: {})  # of what says no more than its method

@@ -98,7 +98,8 @@ async def test_a_tab_finds_a_process_that_lies_and_no_honest_one(
         async def made(verdict: str) -> int:
             """Checks of the tab, for itself and for others, as it says."""
             said = await founder.links.call(tab, STATUS, None)
-            return int(said["checks"]["made"][verdict])
+            assert said.checks is not None
+            return int(getattr(said.checks.made, verdict))
 
         for asks in (
             by_founder,

@@ -135,9 +135,9 @@ async def measures_again(mesh: MeshMember, peer: str) -> None:
     async with asyncio.timeout(WITHIN_S):
         while True:
             said = await mesh.links.call(peer, MEASURE, MeasureRequest(model.model), WITHIN_S)
-            if said == {"measured": True, "busy": False}:
+            if said.measured:
                 break
-            assert said == {"measured": False, "busy": True}
+            assert said.busy
             await asyncio.sleep(0.1)
     now = mesh.view.state.members[peer].profile
     assert now is not None

@@ -191,7 +191,7 @@ async def test_a_killed_founder_and_a_frozen_coordinator_take_nothing_along(tmp_
             while True:  # it follows, and knows what was said while it was frozen
                 said = await town.asker.links.ask(peer, LEADER, None)
                 assert view.replica is not None
-                if said["leader"] == view.leader and said["term"] == view.replica.term:
+                if said.leader == view.leader and said.term == view.replica.term:
                     break
         assert {"before", "between", "after"} <= view.state.conversations.keys()
         assert town.orders == sorted(town.orders), "an old order was obeyed"

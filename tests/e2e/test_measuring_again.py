@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,8 +29,7 @@ from peer.runtime.self_benchmark import UnitTimes, measure_here
 from peer.session.sampling import Sampling
 from peer.state.mesh_state import MeshState
 from peer.version import VERSION
-from peer.wire.generated.requests import MEASURE, MeasureRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import MEASURE, MeasureAnswer, MeasureRequest
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.files import NAME
 from planner.history.reading import ask
@@ -49,7 +49,7 @@ from tests.planner.tiny_models import TinyModel
 CUTS = (3,)  # of the tiny model's six units: two stages
 PROMPT = [5, 17, 40, 3]
 GREEDY = Settings(Sampling(), 24, ignore_end=True)
-BUSY = {"measured": False, "busy": True}
+BUSY = MeasureAnswer(measured=False, busy=True)
 APART = (1e-5, 1e-2)  # seconds, in turn: such runs say nothing of the next one
 
 
@@ -135,7 +135,7 @@ async def test_peers_whose_predictions_abstain_measure_themselves_again_and_answ
     assert ask(tmp_path / NAME, "select count(distinct peer) from peers where again").rows == ((2,),)
 
 
-async def when_idle(answer: Callable[[], Awaitable[Body]]) -> Body:
+async def when_idle(answer: Callable[[], Awaitable[Any]]) -> Any:
     """What the peer answers once nothing of what went before is under way any more."""
     async with asyncio.timeout(WITHIN_S):
         while (said := await answer()) == BUSY:  # noqa: ASYNC110 - many things may be under way
@@ -188,9 +188,9 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
             await again.answer(boss, MeasureRequest("another"))
         go_on.set()
         little = measuring(options("joined", memory=1 << 20))
-        assert await little.answer(boss, body) == {"measured": False, "busy": False}  # no room
+        assert await little.answer(boss, body) == MeasureAnswer(measured=False)  # no room
         last = measuring(options("joined"))
-        assert await when_idle(lambda: last.answer(boss, body)) == {"measured": True, "busy": False}
+        assert await when_idle(lambda: last.answer(boss, body)) == MeasureAnswer(measured=True, busy=False)
         assert last.times != times
         told = last.times
         assert await last.answer(boss, body) == BUSY
@@ -198,7 +198,7 @@ async def test_a_measurement_makes_room_for_an_answer_and_nobody_is_made_to_meas
         assert joined.view.state.members[joined.me].status == "measured"
 
 
-async def until_begun(answer: Awaitable[Body], begun: asyncio.Event) -> Body:
+async def until_begun(answer: Awaitable[MeasureAnswer], begun: asyncio.Event) -> Any:
     """The answer of a peer that had begun to measure, as one that had to make room."""
     said = await answer
     return {"made room": True} if begun.is_set() and said == BUSY else said

@@ -95,7 +95,7 @@ def answers() -> list[dict[str, Any]]:
             body = {"have": have, "sha256": sha256}
             body = {name: value for name, value in body.items() if value is not None}
             try:
-                told = shown(told_of(body, MOST))
+                told = shown(told_of(KV_COPY.read_answer(body), MOST))
             except BadCommand:
                 told = None
             rows.append({"body": body, "most": MOST, "told": told})

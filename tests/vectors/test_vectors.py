@@ -14,6 +14,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
     "name",
     [
         "admission",
+        "answers",
         "breakers",
         "canaries",
         "check_choices",

@@ -6,7 +6,7 @@ import type { Run } from '../src/state/plan_record';
 import type { PlannerUnit } from '../src/coordination/plan_request';
 import { planView } from '../ui/plan/plan_view';
 import { type Asked, wishView } from '../ui/plan/plan_goal_view';
-import { reportOf } from '../ui/mesh/reports';
+import type { Report } from '../ui/mesh/reports';
 
 const MB = 1e6;
 const [YOU, STUDIO, MIRA, DESK, TOWER] = ['a', 'b', 'c', 'f', 'g'] as const;
@@ -140,6 +140,11 @@ const STATE: MeshState = {
   },
 };
 
+const IDLE: Report = {
+  ...{ steps: 0, active: 0, sessions: 0, tokensPerS: 0, weightBytes: 0, kvBytes: 0 },
+  ...{ rttS: new Map(), stepUs: [], breakers: [] },
+};
+
 /** What the sheet shows of how plans are made, in the same mesh with `more`. */
 export const wishShown = (more: Partial<MeshState>, asked: Asked): ReturnType<typeof wishView> =>
   wishView({ ...STATE, ...more }, YOU, [], asked, performance.now());
@@ -150,13 +155,16 @@ export const PLAN = planView(STATE, {
   voters: [STUDIO, YOU, DESK],
   units: UNITS,
   reports: new Map([
-    [YOU, reportOf({ weight_bytes: 155 * MB, kv_bytes: 62 * MB, step_us: [[19, 41, 17_900]] })],
+    [YOU, { ...IDLE, weightBytes: 155 * MB, kvBytes: 62 * MB, stepUs: [[19, 41, 17_900]] }],
     [
       STUDIO,
-      reportOf({ weight_bytes: 66 * MB, kv_bytes: 21 * MB, rtt_us: { c: 24_000 }, step_us: [[0, 19, 5150]] }),
+      {
+        ...{ ...IDLE, weightBytes: 66 * MB, kvBytes: 21 * MB },
+        ...{ rttS: new Map([['c', 0.024]]), stepUs: [[0, 19, 5150]] },
+      },
     ],
-    [MIRA, reportOf({ weight_bytes: 70 * MB, kv_bytes: 44 * MB, step_us: [[41, 62, 9700]] })],
-    [DESK, reportOf({ weight_bytes: 44 * MB })],
+    [MIRA, { ...IDLE, weightBytes: 70 * MB, kvBytes: 44 * MB, stepUs: [[41, 62, 9700]] }],
+    [DESK, { ...IDLE, weightBytes: 44 * MB }],
   ]),
   rttS: new Map([
     [STUDIO, 0.0014],

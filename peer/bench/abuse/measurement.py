@@ -382,7 +382,7 @@ async def _beats(mesh: MeshMember, leader: str, seen: Seen) -> None:
 
     async def once() -> None:
         found = await mesh.links.ask(leader, LEADER, None)
-        seen.terms.append((time.perf_counter(), float(found["term"])))
+        seen.terms.append((time.perf_counter(), float(found.term)))
 
     await _every(once, seen.beats)
 

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from peer.errors import PeerError
 from peer.limits import SESSION_BYTES
@@ -19,7 +19,7 @@ from peer.model.chat_template import Message
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
 from peer.validation.scenarios.figures import Stream
 from peer.validation.scenarios.workload import Question
-from peer.wire.generated.requests import KV_DIGEST, KvDigestRequest
+from peer.wire.generated.requests import KV_DIGEST, KvDigestAnswer, KvDigestRequest
 
 RANGE_TOKENS: Final = 32  # positions that one digest covers
 ANSWER_WITHIN_S: Final = 120.0  # an answer that takes longer has failed, whatever it waits for
@@ -121,8 +121,8 @@ async def _caches(mesh: MeshMember, session: bytes, stream: Stream, stop: int) -
     return found
 
 
-def _arrays(answer: dict[str, Any], stop: int) -> list[tuple[str, str]]:
-    return [pair for run in answer["runs"] for pair in sorted(run["arrays"].items()) if run["have"] >= stop]
+def _arrays(answer: KvDigestAnswer, stop: int) -> list[tuple[str, str]]:
+    return [pair for run in answer.runs for pair in sorted(run.arrays.items()) if run.have >= stop]
 
 
 def same_caches(undisturbed: Caches | None, seen: Caches | None) -> bool | None:

@@ -184,7 +184,7 @@ class Voters:
         while asyncio.get_running_loop().time() < deadline:
             with suppress(PeerError, TimeoutError):
                 said = await links.ask(peer, LEADER, None, 2.0)
-                if said["leader"] == view.leader and said["term"] == self.placed.term:
+                if said.leader == view.leader and said.term == self.placed.term:
                     return
             await asyncio.sleep(LOOK_S)
         raise CannotServe(f"{name} does not follow")

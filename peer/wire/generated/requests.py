@@ -5,20 +5,24 @@ Generated from schema/requests.toml by `make generate`: change that, not this.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from peer.limits import MAX_BODY_BYTES
 from peer.wire.json_codec import (
     Codec,
+    exactly,
     flag,
     integer,
     listed,
     matching,
+    maybe,
     one_of,
     prose,
     record,
     span,
+    table,
     text,
     uint,
     up_to,
@@ -35,9 +39,13 @@ MAX_LIVE_BYTES: Final = 65536  # of UTF-8
 MAX_RUN_STAGES: Final = 256  # of one run
 MAX_LEFT_RANK: Final = 16  # axes of a value that is left for a peer, as of RUN_VALUE
 MAX_CLAIMS: Final = 256  # of a `work`
+MAX_RELAY_HOSTS: Final = 4  # addresses of a peer that hands on for two others
+MAX_REPORTED: Final = 1024  # runs, round trips, breakers and the like in what a peer says of itself
+MAX_VOTERS_TOLD: Final = 256
 
 WitnessSide = Literal["tokens", "sent", "back", "place", "marks", "match", "in", "out", "token"]
 ClaimOf = Literal["tokens", "weights"]
+CheckVerdict = Literal["same", "differs", "disputed", "unable"]
 
 
 # --- values -----------------------------------------------------------------------------------------------
@@ -55,7 +63,90 @@ class Claim:
     of: ClaimOf
 
 
-# --- requests ---------------------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class CachedRun:
+    """What a peer caches of one session by one run of units: at `have` positions; `arrays`: the hash of each."""
+
+    run: tuple[int, int]
+    have: int
+    arrays: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckCounts:
+    """How many checks of steps came to which verdict."""
+
+    same: int
+    differs: int
+    disputed: int
+    unable: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """What a peer says of checks: those `made` here, those it `got` for its own answers, those without
+    computing anew.
+    """
+
+    made: CheckCounts
+    got: CheckCounts
+    kept: int
+    positions: int
+    worst_ppm: int
+
+
+# --- requests and their answers ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StatusAnswer:
+    """What a peer says of itself. Counts that are missing are those of another kind of peer."""
+
+    name: str
+    agent: str
+    runs: tuple[tuple[int, int], ...]
+    rss_bytes: int
+    weight_bytes: int
+    kv_bytes: int
+    pledge_bytes: int
+    sessions: int
+    active: int
+    steps: int
+    tokens: int
+    tokens_per_s_milli: int
+    rtt_us: Mapping[str, int]
+    step_us: tuple[tuple[int, ...], ...] = ()
+    tasks: int | None = None
+    replayed_bytes: int | None = None
+    term: int | None = None
+    commit: int | None = None
+    applied: int | None = None
+    log_bytes: int | None = None
+    taken_over: int | None = None
+    copied: int | None = None
+    breakers: tuple[tuple[str, ...], ...] = ()
+    fresh: tuple[str, ...] = ()
+    checks: CheckReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderAnswer:
+    """Who leads, "" if nobody is known to. `epoch` 0: the peer is in no mesh yet."""
+
+    leader: str
+    term: int
+    epoch: int
+    voters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureLinkAnswer:
+    """One way of a link as it was measured. `relayed` None: that side cannot tell."""
+
+    rtt_us: int
+    bytes_per_s: int
+    overhead_us: int = 0
+    relayed: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +154,15 @@ class RelayRequest:
     """Asks a third peer for a way to `peer`."""
 
     peer: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelayAnswer:
+    """Addresses of a peer that hands on, and its ports for the asker (`mine`) and the other one (`theirs`)."""
+
+    hosts: tuple[str, ...]
+    mine: int
+    theirs: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +178,28 @@ class WaitRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitAnswer:
+    """Where the asker stands: 0 is called, -1 may not wait, and `why`. `wait_ms` -1: nobody can say."""
+
+    place: int
+    wait_ms: int = -1
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KvDigestRequest:
     """Asks for digests of what a peer caches of a session of the sender at positions [first, stop)."""
 
     session: str
     first: int
     stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvDigestAnswer:
+    """Digests of what is cached, run by run."""
+
+    runs: tuple[CachedRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +211,14 @@ class KvCopyRequest:
     stop: int
     from_: int
     to: int
+
+
+@dataclass(frozen=True, slots=True)
+class KvCopyAnswer:
+    """How many positions are cached, and the SHA-256 of the copy, "" where nothing is."""
+
+    have: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +237,13 @@ class RunCloseRequest:
     """Ends a run of the sender: what is kept of it is let go."""
 
     run: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolderAnswer:
+    """Where the sender may leave values."""
+
+    folder: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +301,13 @@ class CheckRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckAnswer:
+    """What computing it again showed."""
+
+    verdict: CheckVerdict
+
+
+@dataclass(frozen=True, slots=True)
 class WitnessRequest:
     """Asks what a stage, or the asker of a session, can show of positions [first, stop)."""
 
@@ -179,6 +317,21 @@ class WitnessRequest:
     first: int
     stop: int
     seen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WitnessAnswer:
+    """What a peer can show: of `side` its own field or fields. Null: it has that no more."""
+
+    tokens: tuple[int, ...] | None = None
+    rows: str | None = None
+    marks: str | None = None
+    token: int | None = None
+    same: bool | None = None
+    units: tuple[int, int] | None = None
+    before: str | None = None
+    after: str | None = None
+    spans: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +350,14 @@ class MeasureRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasureAnswer:
+    """Whether it measured itself. `busy`: another try may be worth it soon."""
+
+    measured: bool
+    busy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JoinRequest:
     """A peer comes into the mesh. What an older one does not say is refused only after its `protocol`."""
 
@@ -208,6 +369,13 @@ class JoinRequest:
     epoch: int = 0
     headless: bool = False
     durable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    """Up to which entry the log is to be known before the sender takes part."""
+
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +432,14 @@ class WorkRequest:
 
 session_pattern: Final = matching("[0-9a-f]{32}", "a session of 16 bytes in hex")
 left_file_pattern: Final = matching("[0-9a-f]{32}", "a file of 16 bytes in hex")
+copied_pattern: Final = matching("([0-9a-f]{64})?", "a SHA-256 in hex, or nothing")
+marks_pattern: Final = matching("([0-9a-f]{16})*", "marks of 8 bytes in hex")
 conversation_pattern: Final = matching("[0-9A-Za-z_.:-]{1,64}", "the id of a conversation or message")
 witness_side_codec: Final[Codec[WitnessSide]] = one_of(
     "tokens", "sent", "back", "place", "marks", "match", "in", "out", "token"
 )
 claim_of_codec: Final[Codec[ClaimOf]] = one_of("tokens", "weights")
+check_verdict_codec: Final[Codec[CheckVerdict]] = one_of("same", "differs", "disputed", "unable")
 claim_codec: Final = record(
     Claim,
     {
@@ -280,7 +451,92 @@ claim_codec: Final = record(
         "of": claim_of_codec,
     },
 )
+cached_run_codec: Final = record(CachedRun, {"run": span, "have": uint, "arrays": table(text)})
+check_counts_codec: Final = record(
+    CheckCounts, {"same": uint, "differs": uint, "disputed": uint, "unable": uint}
+)
+check_report_codec: Final = record(
+    CheckReport,
+    {
+        "made": check_counts_codec,
+        "got": check_counts_codec,
+        "kept": uint,
+        "positions": uint,
+        "worst_ppm": uint,
+    },
+)
+status_answer_codec: Final = record(
+    StatusAnswer,
+    {
+        "name": text,
+        "agent": text,
+        "runs": listed(span, MAX_REPORTED),
+        "rss_bytes": uint,
+        "weight_bytes": uint,
+        "kv_bytes": uint,
+        "pledge_bytes": uint,
+        "sessions": uint,
+        "active": uint,
+        "steps": uint,
+        "tokens": uint,
+        "tokens_per_s_milli": uint,
+        "rtt_us": table(uint, MAX_REPORTED),
+        "step_us": listed(exactly(uint, 3), MAX_REPORTED),
+        "tasks": maybe(uint),
+        "replayed_bytes": maybe(uint),
+        "term": maybe(uint),
+        "commit": maybe(uint),
+        "applied": maybe(uint),
+        "log_bytes": maybe(uint),
+        "taken_over": maybe(uint),
+        "copied": maybe(uint),
+        "breakers": listed(exactly(text, 2), MAX_REPORTED),
+        "fresh": listed(text, MAX_REPORTED),
+        "checks": maybe(check_report_codec),
+    },
+    since={
+        "step_us": (),
+        "tasks": None,
+        "replayed_bytes": None,
+        "term": None,
+        "commit": None,
+        "applied": None,
+        "log_bytes": None,
+        "taken_over": None,
+        "copied": None,
+        "breakers": (),
+        "fresh": (),
+        "checks": None,
+    },
+    omit={
+        "tasks",
+        "replayed_bytes",
+        "term",
+        "commit",
+        "applied",
+        "log_bytes",
+        "taken_over",
+        "copied",
+        "fresh",
+        "checks",
+    },
+)
+leader_answer_codec: Final = record(
+    LeaderAnswer, {"leader": text, "term": uint, "epoch": uint, "voters": listed(text, MAX_VOTERS_TOLD)}
+)
+measure_link_answer_codec: Final = record(
+    MeasureLinkAnswer,
+    {"rtt_us": uint, "bytes_per_s": uint, "overhead_us": uint, "relayed": maybe(flag)},
+    since={
+        "overhead_us": 0,
+        "relayed": None,
+    },
+    omit={"relayed"},
+)
 relay_request_codec: Final = record(RelayRequest, {"peer": text})
+relay_answer_codec: Final = record(
+    RelayAnswer, {"hosts": listed(text, MAX_RELAY_HOSTS), "mine": up_to(65535), "theirs": up_to(65535)}
+)
 wait_request_codec: Final = record(
     WaitRequest,
     {
@@ -295,12 +551,23 @@ wait_request_codec: Final = record(
         "place": -1,
     },
 )
+wait_answer_codec: Final = record(
+    WaitAnswer,
+    {"place": integer, "wait_ms": integer, "why": text},
+    since={
+        "wait_ms": -1,
+        "why": "",
+    },
+    omit={"why"},
+)
 kv_digest_request_codec: Final = record(
     KvDigestRequest, {"session": session_pattern, "first": uint, "stop": uint}
 )
+kv_digest_answer_codec: Final = record(KvDigestAnswer, {"runs": listed(cached_run_codec)})
 kv_copy_request_codec: Final = record(
     KvCopyRequest, {"session": session_pattern, "first": uint, "stop": uint, "from_": uint, "to": uint}
 )
+kv_copy_answer_codec: Final = record(KvCopyAnswer, {"have": uint, "sha256": copied_pattern})
 run_open_request_codec: Final = record(
     RunOpenRequest,
     {
@@ -312,6 +579,7 @@ run_open_request_codec: Final = record(
     },
 )
 run_close_request_codec: Final = record(RunCloseRequest, {"run": session_pattern})
+run_folder_answer_codec: Final = record(RunFolderAnswer, {"folder": text})
 run_left_request_codec: Final = record(
     RunLeftRequest,
     {
@@ -360,6 +628,7 @@ check_request_codec: Final = record(
         "pinned": False,
     },
 )
+check_answer_codec: Final = record(CheckAnswer, {"verdict": check_verdict_codec})
 witness_request_codec: Final = record(
     WitnessRequest,
     {
@@ -374,8 +643,41 @@ witness_request_codec: Final = record(
         "seen": "",
     },
 )
+witness_answer_codec: Final = record(
+    WitnessAnswer,
+    {
+        "tokens": maybe(listed(integer, MAX_CHECKED_POSITIONS)),
+        "rows": maybe(prose(MAX_BODY_BYTES)),
+        "marks": maybe(marks_pattern),
+        "token": maybe(uint),
+        "same": maybe(flag),
+        "units": maybe(span),
+        "before": maybe(text),
+        "after": maybe(text),
+        "spans": maybe(listed(integer, MAX_CHECKED_SPANS)),
+    },
+    since={
+        "tokens": None,
+        "rows": None,
+        "marks": None,
+        "token": None,
+        "same": None,
+        "units": None,
+        "before": None,
+        "after": None,
+        "spans": None,
+    },
+    omit={"tokens", "rows", "marks", "token", "same", "units", "before", "after", "spans"},
+)
 odd_request_codec: Final = record(OddRequest, {"session": session_pattern, "position": uint})
 measure_request_codec: Final = record(MeasureRequest, {"model": text})
+measure_answer_codec: Final = record(
+    MeasureAnswer,
+    {"measured": flag, "busy": flag},
+    since={
+        "busy": False,
+    },
+)
 join_request_codec: Final = record(
     JoinRequest,
     {
@@ -397,6 +699,7 @@ join_request_codec: Final = record(
         "durable": False,
     },
 )
+join_answer_codec: Final = record(JoinAnswer, {"index": uint})
 measured_request_codec: Final = record(
     MeasuredRequest,
     {"command": prose(MAX_BODY_BYTES), "again": flag},
@@ -423,36 +726,36 @@ suspect_request_codec: Final = record(SuspectRequest, {"peer": text})
 propose_request_codec: Final = record(ProposeRequest, {"command": prose(MAX_BODY_BYTES)})
 work_request_codec: Final = record(WorkRequest, {"entries": listed(claim_codec, MAX_CLAIMS)})
 
-STATUS: Final = RequestKind("status", Sender.ANYONE, nothing)
-LEADER: Final = RequestKind("leader", Sender.ANYONE, nothing)
-MEASURE_LINK: Final = RequestKind("measure_link", Sender.ANYONE, nothing)
-RELAY: Final = RequestKind("relay", Sender.ANYONE, relay_request_codec)
-WAIT: Final = RequestKind("wait", Sender.ANYONE, wait_request_codec)
-KV_DIGEST: Final = RequestKind("kv_digest", Sender.ANYONE, kv_digest_request_codec)
-KV_COPY: Final = RequestKind("kv_copy", Sender.ANYONE, kv_copy_request_codec)
-RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec)
-RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec)
-RUN_FOLDER: Final = RequestKind("run_folder", Sender.MEMBERS, nothing)
-RUN_LEFT: Final = RequestKind("run_left", Sender.MEMBERS, run_left_request_codec)
-LIVE: Final = RequestKind("live", Sender.ANYONE, live_request_codec)
-TYPING: Final = RequestKind("typing", Sender.ANYONE, typing_request_codec)
-CHECK: Final = RequestKind("check", Sender.MEMBERS, check_request_codec)
-WITNESS: Final = RequestKind("witness", Sender.MEMBERS, witness_request_codec)
-ODD: Final = RequestKind("odd", Sender.MEMBERS, odd_request_codec)
-MEASURE: Final = RequestKind("measure", Sender.LEADER, measure_request_codec)
-JOIN: Final = RequestKind("join", Sender.ANYONE, join_request_codec)
-MEASURED: Final = RequestKind("measured", Sender.MEMBERS, measured_request_codec)
-HELD: Final = RequestKind("held", Sender.MEMBERS, held_request_codec)
-DRAIN: Final = RequestKind("drain", Sender.MEMBERS, drain_request_codec)
-PAUSED: Final = RequestKind("paused", Sender.MEMBERS, paused_request_codec)
-LEAVING: Final = RequestKind("leaving", Sender.MEMBERS, nothing)
-LEFT: Final = RequestKind("left", Sender.ANYONE, nothing)
-SUSPECT: Final = RequestKind("suspect", Sender.MEMBERS, suspect_request_codec)
-PROPOSE: Final = RequestKind("propose", Sender.MEMBERS, propose_request_codec)
-WORK: Final = RequestKind("work", Sender.MEMBERS, work_request_codec)
+STATUS: Final = RequestKind("status", Sender.ANYONE, nothing, status_answer_codec)
+LEADER: Final = RequestKind("leader", Sender.ANYONE, nothing, leader_answer_codec)
+MEASURE_LINK: Final = RequestKind("measure_link", Sender.ANYONE, nothing, measure_link_answer_codec)
+RELAY: Final = RequestKind("relay", Sender.ANYONE, relay_request_codec, relay_answer_codec)
+WAIT: Final = RequestKind("wait", Sender.ANYONE, wait_request_codec, wait_answer_codec)
+KV_DIGEST: Final = RequestKind("kv_digest", Sender.ANYONE, kv_digest_request_codec, kv_digest_answer_codec)
+KV_COPY: Final = RequestKind("kv_copy", Sender.ANYONE, kv_copy_request_codec, kv_copy_answer_codec)
+RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec, nothing)
+RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec, nothing)
+RUN_FOLDER: Final = RequestKind("run_folder", Sender.MEMBERS, nothing, run_folder_answer_codec)
+RUN_LEFT: Final = RequestKind("run_left", Sender.MEMBERS, run_left_request_codec, nothing)
+LIVE: Final = RequestKind("live", Sender.ANYONE, live_request_codec, nothing)
+TYPING: Final = RequestKind("typing", Sender.ANYONE, typing_request_codec, nothing)
+CHECK: Final = RequestKind("check", Sender.MEMBERS, check_request_codec, check_answer_codec)
+WITNESS: Final = RequestKind("witness", Sender.MEMBERS, witness_request_codec, witness_answer_codec)
+ODD: Final = RequestKind("odd", Sender.MEMBERS, odd_request_codec, nothing)
+MEASURE: Final = RequestKind("measure", Sender.LEADER, measure_request_codec, measure_answer_codec)
+JOIN: Final = RequestKind("join", Sender.ANYONE, join_request_codec, join_answer_codec)
+MEASURED: Final = RequestKind("measured", Sender.MEMBERS, measured_request_codec, nothing)
+HELD: Final = RequestKind("held", Sender.MEMBERS, held_request_codec, nothing)
+DRAIN: Final = RequestKind("drain", Sender.MEMBERS, drain_request_codec, nothing)
+PAUSED: Final = RequestKind("paused", Sender.MEMBERS, paused_request_codec, nothing)
+LEAVING: Final = RequestKind("leaving", Sender.MEMBERS, nothing, nothing)
+LEFT: Final = RequestKind("left", Sender.ANYONE, nothing, nothing)
+SUSPECT: Final = RequestKind("suspect", Sender.MEMBERS, suspect_request_codec, nothing)
+PROPOSE: Final = RequestKind("propose", Sender.MEMBERS, propose_request_codec, nothing)
+WORK: Final = RequestKind("work", Sender.MEMBERS, work_request_codec, nothing)
 
 # What is asked of whoever leads.
-LEADER_REQUESTS: Final[tuple[RequestKind[Any], ...]] = (
+LEADER_REQUESTS: Final[tuple[RequestKind[Any, Any], ...]] = (
     JOIN,
     MEASURED,
     HELD,

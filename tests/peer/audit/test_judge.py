@@ -16,11 +16,11 @@ from peer.audit.recomputation import Recomputing
 from peer.errors import BadCommand
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import ALIKE, SAME, SAME_CLASS, Floats, span_of
-from peer.session.pinned_ends_evidence import rows_body
+from peer.session.pinned_ends_evidence import rows_answer
 from peer.session.sampling import Sampling
 from peer.session.seat import Seat
 from peer.wire.generated.frames import Open, Step
-from peer.wire.generated.requests import CHECK, WITNESS, WitnessRequest
+from peer.wire.generated.requests import CHECK, WITNESS, WitnessAnswer, WitnessRequest
 from peer.wire.json_codec import Body
 from peer.wire.request_kind import RequestKind
 from peer.wire.tensors import tensor_of
@@ -78,26 +78,30 @@ async def verdict(
     most: float = SAME,
 ) -> str:
     async def ask(
-        peer: str, kind: RequestKind[WitnessRequest], said: WitnessRequest, timeout_s: float
-    ) -> Body:
+        peer: str, kind: RequestKind[WitnessRequest, WitnessAnswer], said: WitnessRequest, timeout_s: float
+    ) -> WitnessAnswer:
         assert (kind, timeout_s > 0) == (WITNESS, True)
-        body, first, stop = kind.body(said), said.first, said.stop
+        true = kind.answer_body(witnessed(peer, said))
+        return kind.read_answer(twist(peer, kind.body(said), true))
+
+    def witnessed(peer: str, said: WitnessRequest) -> WitnessAnswer:
+        first, stop = said.first, said.stop
         if said.side == "tokens":
-            return twist(peer, body, {"tokens": list(TOKENS[first:stop])})
+            return WitnessAnswer(tokens=TOKENS[first:stop])
         if said.side == "sent":
-            return twist(peer, body, rows_body(embedded(first, stop)))
+            return rows_answer(embedded(first, stop))
         if said.side == "back":
-            return twist(peer, body, rows_body(span_of(by_seat["d"].log, first, stop)))
+            return rows_answer(span_of(by_seat["d"].log, first, stop))
         seat = by_seat[peer]
         assert seat.opening.stage == said.stage
-        return twist(peer, body, judging.testimony(seat, said.side, first, stop, said.seen))
+        return judging.testimony(seat, said.side, first, stop, said.seen)
 
     links: Any = SimpleNamespace(me="v", ask=ask)
     stage: Any = SimpleNamespace(core=SimpleNamespace(seat_at=lambda *_: mine))
     manifest = SimpleNamespace(weights="4bit", hidden=100_000)
     model: Any = SimpleNamespace(manifest=manifest)
     again = cast(Recomputing, Again(computes=mine is None, most=most))
-    judge = Judge(links, stage, model, again, lambda _, __: {})
+    judge = Judge(links, stage, model, again, lambda _, __: WitnessAnswer())
     return await judge.compare("q", place)
 
 

@@ -91,7 +91,7 @@ def test_a_model_without_the_file_has_none(tmp_path: Path) -> None:
 async def test_an_asker_hears_of_an_odd_row_and_not_of_each() -> None:
     heard: list[tuple[str, str, OddRequest]] = []
 
-    async def call(peer: str, kind: RequestKind[OddRequest], said: OddRequest, _: float) -> None:
+    async def call(peer: str, kind: RequestKind[OddRequest, None], said: OddRequest, _: float) -> None:
         heard.append((peer, kind.method, said))
 
     links: Any = SimpleNamespace(call=call)

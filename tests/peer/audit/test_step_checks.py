@@ -15,13 +15,12 @@ from peer.audit.judge import Place
 from peer.audit.step_checks import MOST_MATCHES, CheckFailed, Checks
 from peer.errors import BadCommand
 from peer.session.activation_log import ActivationLog
-from peer.session.evidence import Verdict
 from peer.session.pinned_ends import pinned
 from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
 from peer.session.seat import Seat
 from peer.transport.request_table import Requests
 from peer.wire.generated.frames import Open, Step
-from peer.wire.generated.requests import WitnessRequest, WitnessSide
+from peer.wire.generated.requests import CheckVerdict, WitnessAnswer, WitnessRequest, WitnessSide
 from peer.wire.tensors import tensor_of
 from tests.peer.session.toy_mesh import GREEDY, opening
 
@@ -47,11 +46,11 @@ def checks_of(around: Any) -> Checks:
     )
 
 
-async def gaps(around: Any, verdict: Verdict, monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
+async def gaps(around: Any, verdict: CheckVerdict, monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
     """Tokens between one check and the next."""
     checks = checks_of(around)
 
-    async def check_stage(*_: object) -> Verdict:
+    async def check_stage(*_: object) -> CheckVerdict:
         return verdict
 
     monkeypatch.setattr(checks, "_check_stage", check_stage)
@@ -79,18 +78,18 @@ async def test_a_step_in_so_many_is_checked(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for sampling, told in (((0,) * 8, [1, 2, 3]), ((), None)):
+    for sampling, told in (((0,) * 8, (1, 2, 3)), ((), None)):
         around = mesh()
         checks = checks_of(around)
         answers: list[object] = []
 
         async def check_stage(
             *_: object, checks: Checks = checks, answers: list[object] = answers
-        ) -> Verdict:
+        ) -> CheckVerdict:
             checks._asked[SESSION].peers.add("p")
             asks = WitnessRequest(SESSION.hex(), 0, "tokens", 0, 3)
             try:
-                answers.append(checks._witness("p", asks)["tokens"])
+                answers.append(checks._witness("p", asks).tokens)
             except BadCommand:
                 answers.append(None)
             return "same"
@@ -115,7 +114,7 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
     checks.returned.note(SESSION, 1, tensor_of(np.asarray([[7.0]], np.float32)))
     places: list[Place] = []
 
-    async def ask(peer: str, place: Place) -> Verdict:
+    async def ask(peer: str, place: Place) -> CheckVerdict:
         """As a judge: everything that this stage needs, and nothing of the other end."""
         places.append(place)
         checks._asked[SESSION].kept.judges.setdefault(peer, set()).add(place.stage)  # type: ignore[union-attr]
@@ -125,7 +124,9 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
         for side in ends:
             asks = WitnessRequest(SESSION.hex(), place.stage, side, 1, 2)
             try:
-                sides[side] = np.frombuffer(base64.b64decode(checks._witness(peer, asks)["rows"]), np.float32)
+                sides[side] = np.frombuffer(
+                    base64.b64decode(checks._witness(peer, asks).rows or ""), np.float32
+                )
             except BadCommand:
                 continue
         assert {side: list(rows) for side, rows in sides.items()} == {
@@ -159,8 +160,8 @@ def test_no_more_is_shown_than_one_answer_carries() -> None:
     returned.append(0, tensor_of(np.ones((3, width), np.float32)))
     kept = KeptEnds(cast(Any, ends), (1, 2, 3), returned, 1, {"judge": {0}})
     for side in ("sent", "back"):
-        assert kept.shown("judge", side, 0, 2)["rows"]
-        assert kept.shown("judge", side, 0, 3) == {"rows": None}
+        assert kept.shown("judge", side, 0, 2).rows
+        assert kept.shown("judge", side, 0, 3) == WitnessAnswer()
 
 
 def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -> None:
@@ -174,12 +175,12 @@ def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -
     around.stage.core = SimpleNamespace(seat_at=lambda *_: seat)
     around.view.state.plan = around.view.state.proposed = None
     asks = WitnessRequest(SESSION.hex(), 0, "marks", 0, 1)
-    assert checks._witness("asker", asks)["marks"]
+    assert checks._witness("asker", asks).marks
     with pytest.raises(BadCommand, match="who alone"):
         checks._witness("p", asks)
     guess = replace(asks, side="match", seen="00" * 32)
     for _ in range(MOST_MATCHES):
-        assert checks._witness("asker", guess)["same"] is False
+        assert checks._witness("asker", guess).same is False
     with pytest.raises(BadCommand, match="at most"):
         checks._witness("asker", guess)
 

@@ -32,6 +32,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import holders_of, route_of
+from peer.wire.generated.requests import MeasureAnswer
 from planner.cost.wording import AGAIN
 from planner.history.facts import UnitTime, bucket_of, class_of
 from planner.history.writing import HistoryWriter
@@ -171,7 +172,7 @@ async def test_a_mesh_with_a_history_plans_by_what_runs_say_and_says_so(tmp_path
 
 
 async def test_a_coordinator_learns_whom_to_ask_and_its_plan_says_who_measured_again(tmp_path: Path) -> None:
-    async def ask(peer: str, model: str) -> dict[str, object]:
+    async def ask(peer: str, model: str) -> MeasureAnswer:
         raise AssertionError("nobody is asked while a plan is made")
 
     with history(tmp_path) as (writer, foresight):

@@ -35,6 +35,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.mesh_state import MeshState, apply
+from peer.wire.generated.requests import MEASURE, MeasureAnswer
 from planner.predict.forecast import Foreseen
 
 PEERS = ("a", "b", "c")
@@ -220,11 +221,11 @@ class Ends(FreshTimes):
 async def test_what_an_answer_or_none_means(answer: dict[str, object] | Exception, outcome: Outcome) -> None:
     asked = []
 
-    async def ask(peer: str, model: str) -> dict[str, object]:
+    async def ask(peer: str, model: str) -> MeasureAnswer:
         asked.append((peer, model))
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return MEASURE.read_answer(answer)
 
     due = Ends()
     due.doubts(["b"], PEERS)
@@ -239,7 +240,7 @@ async def test_what_an_answer_or_none_means(answer: dict[str, object] | Exceptio
 async def test_a_history_that_was_not_heard_for_a_plan_is_asked_again_when_it_is_quiet_and_not_for_ever() -> (
     None
 ):
-    async def nobody(peer: str, model: str) -> dict[str, object]:
+    async def nobody(peer: str, model: str) -> MeasureAnswer:
         raise AssertionError("no prediction is known to abstain")
 
     freshening = Freshening(nobody)
@@ -263,7 +264,7 @@ async def test_a_coordinator_that_ends_waits_for_no_answer() -> None:
     due = Ends()
     due.doubts(["b"], PEERS)
 
-    async def ask(peer: str, model: str) -> dict[str, object]:
+    async def ask(peer: str, model: str) -> MeasureAnswer:
         return await asyncio.get_running_loop().create_future()  # type: ignore[no-any-return]
 
     freshening = Freshening(ask, due)

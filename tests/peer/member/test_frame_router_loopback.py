@@ -16,7 +16,7 @@ from peer.coordination.coordinator_service import MAX_COMMANDS, Coordinating
 from peer.errors import BadCommand, ConnectFailed, ConnectionLost, MeshError
 from peer.limits import LOWEST_VERSION
 from peer.member.peer_parts import PeerParts
-from peer.member.report_checks import checked_report
+from peer.member.report_checks import shown_report
 from peer.origin.session_host import Outcome
 from peer.session.effects import Broken, Ended
 from peer.session.origin import Ask, OriginSession
@@ -34,7 +34,14 @@ from peer.state.member_commands import encode_command
 from peer.state.mesh_state import apply, decode_state, encode_state
 from peer.transport.rpc import MAX_ANSWERING
 from peer.wire.generated.frames import Consensus, Frame, Open, Refuse, Request, Token
-from peer.wire.generated.requests import LEADER_REQUESTS, MEASURE_LINK, STATUS
+from peer.wire.generated.requests import (
+    LEADER,
+    LEADER_REQUESTS,
+    MEASURE_LINK,
+    STATUS,
+    LeaderAnswer,
+    MeasureLinkAnswer,
+)
 from peer.wire.json_codec import Body
 from tests.peer.loopback_members import MIB, coordinate, state_of, town, until
 
@@ -122,17 +129,18 @@ async def test_a_flood_of_requests_ends_that_connection_only() -> None:
         node, evil, good = here.add("p"), here.add("evil"), here.add("good")
         never = asyncio.Event()
 
-        async def slow(peer: str, body: dict[str, Any]) -> dict[str, Any]:
+        async def slow(peer: str, _: None) -> LeaderAnswer:
             if peer == "evil":
                 await never.wait()
-            return {"fine": True}
+            return LeaderAnswer("p", 1, 1, ())
 
-        node.links.on(STATUS, slow)
+        slowly = replace(LEADER, method="slowly")
+        node.links.on(slowly, slow)
         await asyncio.gather(evil.links.dialer.dial("p"), good.links.dialer.dial("p"))
         for number in range(MAX_ANSWERING + 1):
-            evil.links.dialer.send("p", Request(number, "status", b"{}"))
+            evil.links.dialer.send("p", Request(number, "slowly", b"{}"))
         await until(lambda: node.links.dialer.connected_peers() == ("good",))
-        assert await good.links.call("p", STATUS, None) == {"fine": True}
+        assert (await good.links.call("p", slowly, None)).leader == "p"
 
 
 async def test_one_measurement_of_a_link_at_a_time() -> None:
@@ -142,7 +150,7 @@ async def test_one_measurement_of_a_link_at_a_time() -> None:
         await evil.links.dialer.dial("p")
         asked = [evil.links.call("p", MEASURE_LINK, None) for _ in range(5)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        assert sum(isinstance(answer, dict) for answer in answers) == 1
+        assert sum(isinstance(answer, MeasureLinkAnswer) for answer in answers) == 1
         assert sum(isinstance(answer, MeshError) for answer in answers) == 4
 
 
@@ -372,6 +380,6 @@ GOOD_REPORT: dict[str, Any] = {
     ],
 )
 def test_a_status_of_the_wrong_shape_is_no_status(change: dict[str, Any]) -> None:
-    assert checked_report({**GOOD_REPORT, "more": "x"}) == GOOD_REPORT
+    assert shown_report(STATUS.read_answer({**GOOD_REPORT, "more": "x"})) == GOOD_REPORT
     with pytest.raises(BadCommand):
-        checked_report({**GOOD_REPORT, **change})
+        shown_report(STATUS.read_answer({**GOOD_REPORT, **change}))

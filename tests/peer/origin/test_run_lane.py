@@ -59,17 +59,15 @@ class World:
         me = cast(Any, self)
         return RunLane(me, me, me, OFFERED, frozenset(apart), lambda: None)
 
-    async def ask(self, peer: str, kind: Any, said: Any, timeout_s: float) -> dict[str, Any]:
+    async def ask(self, peer: str, kind: Any, said: Any, timeout_s: float) -> None:
         assert kind is RUN_OPEN
         self.opened.append(said)
         self.begun_s.setdefault(said.epoch, asyncio.get_running_loop().time())
         if peer in self.refuse:
             raise self.refuse[peer]
-        return {}
 
-    async def call(self, peer: str, *_: object) -> dict[str, Any]:
+    async def call(self, peer: str, *_: object) -> None:
         self.closed.append(peer)
-        return {}
 
     def on_gone(self, listener: Callable[..., None]) -> Callable[[], None]:
         self.gone.append(listener)

@@ -58,7 +58,7 @@ async def test_members_build_the_same_state_and_say_who_leads() -> None:
         assert here.voters(a) == ("a",), "two voters are worse than one"
         assert b.view.leader == "a"
         await asker.links.dialer.dial("b")
-        assert (await asker.links.call("b", LEADER, None))["leader"] == "a"
+        assert (await asker.links.call("b", LEADER, None)).leader == "a"
         assert not a.view.state.members["q"].headless
         with pytest.raises(NotLeader) as refused:
             await asker.links.call("b", LEAVING, None)

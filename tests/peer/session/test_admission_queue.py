@@ -22,8 +22,7 @@ from peer.session.admission_queue import (
 )
 from peer.stage import seat_waiting
 from peer.stage.seat_waiting import Waits, Wanted, called
-from peer.wire.generated.requests import WaitRequest
-from peer.wire.json_codec import Body
+from peer.wire.generated.requests import WaitAnswer, WaitRequest
 from peer.wire.request_kind import RequestKind
 
 RUN = (0, 2)
@@ -206,16 +205,16 @@ async def test_a_line_that_is_over_takes_no_place_in_another_one(monkeypatch: py
     monkeypatch.setattr(seat_waiting, "AGAIN_S", 0.0)
     asked: list[str] = []
 
-    async def ask(peer: str, kind: RequestKind[WaitRequest], said: WaitRequest) -> Body:
+    async def ask(peer: str, kind: RequestKind[WaitRequest, WaitAnswer], said: WaitRequest) -> WaitAnswer:
         asked.append(peer)
         if peer == "lost":
             raise MeshError("this line is over: ask for another seat")
         if asked.count("stays") < 3 or "lost" not in asked:
             await asyncio.sleep(0)
-            return {"place": 3 - asked.count("stays"), "wait_ms": 5}
+            return WaitAnswer(3 - asked.count("stays"), 5)
         for _ in range(20):
             await asyncio.sleep(0)  # the other line is given up meanwhile
-        return {"place": 0, "wait_ms": 0}
+        return WaitAnswer(0, 0)
 
     full = {"lost": (1, 0), "stays": (1, 1)}
     assert await called(ask, full, Wanted(bytes(16), 4, 4), lambda _: None, 30.0) == "stays"

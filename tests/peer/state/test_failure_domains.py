@@ -35,6 +35,7 @@ from peer.state.generated.commands import (
 from peer.state.protection import PRESETS
 from peer.transport.connection_path import Path
 from peer.transport.link_probe import Measured, both_ways, link_words
+from peer.wire.generated.requests import MEASURE_LINK
 from planner.adapt.serving_plan import choose
 from planner.cost.independent_copies import COPIES
 from planner.reports.plan_text import explain
@@ -193,13 +194,14 @@ def test_what_the_log_says_of_a_peer_of_before_is_unknown() -> None:
 
 def test_a_link_is_relayed_where_either_end_sees_it() -> None:
     here = link_words(Measured(0.01, 1e6, 0.0), False)
-    there, back = both_ways("a", "b", here, {**here, "relayed": True})
+    there, back = both_ways("a", "b", here, replace(here, relayed=True))
     assert (there.relayed, back.relayed) == (True, True)
-    before = {name: value for name, value in here.items() if name != "relayed"}
+    before = replace(here, relayed=None)
     assert [link.relayed for link in both_ways("a", "b", before, before)] == [None, None]
     assert [link.relayed for link in both_ways("a", "b", before, here)] == [False, False]
+    assert "relayed" not in MEASURE_LINK.answer_body(before)
     with pytest.raises(BadCommand, match="relayed"):
-        both_ways("a", "b", here, {**here, "relayed": 1})
+        MEASURE_LINK.read_answer({**MEASURE_LINK.answer_body(here), "relayed": 1})
 
 
 def test_a_relay_that_comes_as_a_later_candidate_is_known_as_one() -> None:

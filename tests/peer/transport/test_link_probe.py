@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from peer.errors import BadCommand
 from peer.state.generated.commands import LinkFacts
-from peer.transport.link_probe import FRAME_BYTES, SMALL_BYTES, Prober, link_facts, link_words
+from peer.transport.link_probe import FRAME_BYTES, SMALL_BYTES, Prober, both_ways, link_words
 from peer.wire.generated.frames import Frame, Probe, ProbeAck
+from peer.wire.generated.requests import MEASURE_LINK
 
 RATE = 10e6
 
@@ -40,11 +43,11 @@ async def test_a_frame_takes_more_than_half_a_round_trip_and_its_bytes(beyond_s:
 async def test_it_goes_into_the_log_and_a_peer_of_before_tells_none() -> None:
     measured = await Way([0.002], 0.0004).prober.measure("pb")
     words = link_words(measured)
-    assert link_facts("pa", "pb", words) == LinkFacts(
-        "pa", "pb", 2000, words["bytes_per_s"], words["overhead_us"]
-    )
-    assert words["overhead_us"] == pytest.approx(400, abs=2)
-    del words["overhead_us"]
-    assert link_facts("pb", "pa", words).overhead_us == 0
+    out, home = both_ways("pa", "pb", words, words)
+    assert out == LinkFacts("pa", "pb", 2000, words.bytes_per_s, words.overhead_us)
+    assert words.overhead_us == pytest.approx(400, abs=2)
+    said = MEASURE_LINK.answer_body(words)
     with pytest.raises(BadCommand, match="overhead_us"):
-        link_facts("pb", "pa", {**words, "overhead_us": -1})
+        MEASURE_LINK.read_answer({**said, "overhead_us": -1})
+    del said["overhead_us"]
+    assert both_ways("pa", "pb", words, MEASURE_LINK.read_answer(said))[1] == replace(home, overhead_us=0)

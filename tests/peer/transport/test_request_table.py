@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from peer.errors import BadCommand
 from peer.transport.request_table import Requests
-from peer.wire.json_codec import Body, Codec, whole
+from peer.wire.json_codec import Codec, uint
 from peer.wire.request_kind import RequestKind, Sender, nothing
 
+told: Codec[str] = Codec(lambda body, _: str(body["told"]), lambda each: {"told": each})
 
-def kind(method: str, sender: Sender) -> RequestKind[Any]:
-    return RequestKind(method, sender, nothing)
+
+def kind(method: str, sender: Sender) -> RequestKind[None, str]:
+    return RequestKind(method, sender, nothing, told)
 
 
 COUNTED = RequestKind(
-    "inner", Sender.MEMBERS, Codec(lambda body, _: whole(body, "count"), lambda count: {"count": count})
+    "inner",
+    Sender.MEMBERS,
+    Codec(lambda body, _: uint.decode(body["count"], "count"), lambda count: {"count": count}),
+    told,
 )
 
 
 def table() -> tuple[Requests, list[tuple[str, object]]]:
     requests, heard = Requests(), list[tuple[str, object]]()
 
-    async def handler(peer: str, body: object) -> Body:
+    async def handler(peer: str, body: object) -> str:
         heard.append((peer, body))
-        return {"fine": True}
+        return "fine"
 
     requests.on(kind("open", Sender.ANYONE), handler)
     requests.on(COUNTED, handler)
@@ -49,7 +52,7 @@ async def test_a_request_is_for_those_that_it_was_registered_for(
     requests, heard = table()
     for peer in ("a", "b", "stranger"):
         if peer in may:
-            assert await requests.answer(peer, method, {"count": 1}) == {"fine": True}
+            assert await requests.answer(peer, method, {"count": 1}) == {"told": "fine"}
         else:
             with pytest.raises(BadCommand, match=refusal):
                 await requests.answer(peer, method, {"count": 1})
@@ -85,17 +88,17 @@ async def test_an_unknown_request_is_named_short() -> None:
 async def test_a_method_has_one_handler_at_a_time() -> None:
     requests, heard = table()
 
-    async def other(peer: str, said: object) -> Body:
-        return {"other": peer}
+    async def other(peer: str, said: object) -> str:
+        return f"other {peer}"
 
     with pytest.raises(ValueError, match="'open' has a handler"):
         requests.on(kind("open", Sender.ANYONE), other)
     off = requests.on(kind("more", Sender.ANYONE), other)
-    assert await requests.answer("a", "more", {}) == {"other": "a"}
+    assert await requests.answer("a", "more", {}) == {"told": "other a"}
     off()
     with pytest.raises(BadCommand, match="unknown request"):
         await requests.answer("a", "more", {})
     requests.on(kind("more", Sender.ANYONE), other)
     off()  # ends what it began, and nothing that came after it
-    assert await requests.answer("a", "more", {}) == {"other": "a"}
+    assert await requests.answer("a", "more", {}) == {"told": "other a"}
     assert heard == []

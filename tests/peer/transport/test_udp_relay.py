@@ -12,6 +12,7 @@ import pytest
 
 from peer.errors import BadCommand
 from peer.transport.udp_relay import MAX_PAIRS_EACH, ThirdPeer, way_of, with_candidates
+from peer.wire.generated.requests import RELAY, RelayAnswer
 from tests.patience import WITHIN_S
 
 STUN = b"\x00\x01\x00\x00\x21\x12\xa4\x42" + bytes(12)
@@ -38,7 +39,7 @@ def test_candidates_stand_behind_those_of_the_description() -> None:
 
 
 def test_a_way_is_checked_before_it_is_used() -> None:
-    way = way_of({"hosts": ["192.0.2.1", "2001:db8::1"], "mine": 7, "theirs": 8})
+    way = way_of(RelayAnswer(("192.0.2.1", "2001:db8::1"), 7, 8))
     assert way.theirs[1] == "candidate:third1 1 udp 65279 2001:db8::1 8 typ host"
     assert way.mine[0] == "candidate:third0 1 udp 65535 192.0.2.1 7 typ host"
 
@@ -57,7 +58,7 @@ def test_a_way_is_checked_before_it_is_used() -> None:
 )
 def test_a_way_that_is_none(body: dict[str, Any]) -> None:
     with pytest.raises((BadCommand, ValueError)):
-        way_of(body)
+        way_of(RELAY.read_answer(body))
 
 
 async def test_datagrams_are_handed_on_both_ways_and_not_those_of_strangers(
@@ -66,7 +67,7 @@ async def test_datagrams_are_handed_on_both_ways_and_not_those_of_strangers(
     third = ThirdPeer((HERE,))
     try:
         found = await third.open("ann")
-        assert found["hosts"] == [HERE]
+        assert found.hosts == (HERE,)
         ann, bob, eve = ends
         loop = asyncio.get_running_loop()
 
@@ -74,24 +75,22 @@ async def test_datagrams_are_handed_on_both_ways_and_not_those_of_strangers(
             await loop.sock_sendto(src, data, (HERE, port))
 
         async with asyncio.timeout(WITHIN_S):
-            await pass_on(
-                ann, found["mine"], STUN + b"ann"
-            )  # may be lost: nobody spoke at the other port yet
+            await pass_on(ann, found.mine, STUN + b"ann")  # may be lost: nobody spoke at the other port yet
             heard = b""
             while heard != STUN + b"bob":
-                await pass_on(bob, found["theirs"], STUN + b"bob")
+                await pass_on(bob, found.theirs, STUN + b"bob")
                 with suppress(TimeoutError):
                     heard = await asyncio.wait_for(loop.sock_recv(ann, 2000), 0.2)
-            await pass_on(ann, found["mine"], b"\x16 from ann")
+            await pass_on(ann, found.mine, b"\x16 from ann")
             heard = b""
             while heard != b"\x16 from ann":
                 heard = await loop.sock_recv(bob, 2000)
-            await pass_on(eve, found["mine"], b"\x16 from eve")
-            await pass_on(bob, found["theirs"], b"\x17 from bob")
+            await pass_on(eve, found.mine, b"\x16 from eve")
+            await pass_on(bob, found.theirs, b"\x17 from bob")
             while heard != b"\x17 from bob":
                 heard = await loop.sock_recv(ann, 2000)
                 assert b"eve" not in heard
-            await pass_on(ann, found["mine"], b"\x17 again")
+            await pass_on(ann, found.mine, b"\x17 again")
             assert await loop.sock_recv(bob, 2000) == b"\x17 again"
     finally:
         third.close()
@@ -113,7 +112,7 @@ async def test_one_asker_has_few_ways_also_when_it_asks_at_once() -> None:
     third = ThirdPeer((HERE,))
     try:
         made = await asyncio.gather(*(third.open("ann") for _ in range(12)), return_exceptions=True)
-        assert sum(isinstance(each, dict) for each in made) == MAX_PAIRS_EACH
+        assert sum(isinstance(each, RelayAnswer) for each in made) == MAX_PAIRS_EACH
         assert sum(isinstance(each, BadCommand) for each in made) == 12 - MAX_PAIRS_EACH
     finally:
         third.close()

@@ -17,7 +17,6 @@ from peer.transport.shared_memory import LEAST_BYTES, Inbox
 from peer.transport.value_exchange import LEFT_AT_ONCE, MAX_OPEN, ValueExchange
 from peer.wire.frame_codec import decode, encode
 from peer.wire.generated.frames import Frame, RunValue
-from peer.wire.json_codec import Body
 from planner.model.graph_manifest import Value
 from tests.patience import WITHIN_S
 
@@ -178,16 +177,16 @@ class Near(Links):
     def on(self, kind: Any, handler: Any) -> None:
         self.handlers[kind.method] = handler
 
-    async def ask(self, peer: str, kind: Any, said: Any) -> Body:
+    async def ask(self, peer: str, kind: Any, said: Any) -> Any:
         assert peer == self.other.me
         self.asked.append(kind.method)
         if self.other.old:
             raise MeshError("no such request")
         try:
-            answer: Body = await self.other.handlers[kind.method](self.me, kind.read(kind.body(said)))
+            answer = await self.other.handlers[kind.method](self.me, kind.read(kind.body(said)))
         except PeerError as error:
             raise MeshError(str(error)) from None
-        return answer
+        return kind.read_answer(kind.answer_body(answer))
 
 
 def near(root: Path, **how: bool) -> tuple[ValueExchange, ValueExchange, Near, Taker]:
@@ -273,7 +272,7 @@ async def test_values_are_written_while_others_are_read(tmp_path: Path) -> None:
     gate, asking = asyncio.Event(), asyncio.Event()
     ask, begun = links.ask, [0]
 
-    async def slow(peer: str, kind: Any, said: Any) -> Body:
+    async def slow(peer: str, kind: Any, said: Any) -> Any:
         begun[0] += kind.method == "run_left"
         if begun[0] == LEFT_AT_ONCE:
             asking.set()
@@ -300,7 +299,7 @@ async def test_what_is_on_its_way_is_let_go_when_its_taker_is_gone(tmp_path: Pat
     asking, never = asyncio.Event(), asyncio.Event()
     ask = links.ask
 
-    async def unanswered(peer: str, kind: Any, said: Any) -> Body:
+    async def unanswered(peer: str, kind: Any, said: Any) -> Any:
         if kind.method == "run_left":
             asking.set()
             await never.wait()

@@ -22,7 +22,6 @@ import {
 } from './canary_policy';
 import type { Answer, Checks } from './step_checks';
 import { PeerError } from '../errors';
-import type { Verdict } from '../session/evidence';
 import { SESSION_BYTES } from '../limits';
 import { toHex } from '../wire/hex';
 import type { LocalModel } from '../model/local_model';
@@ -33,7 +32,7 @@ import { serving } from '../state/mesh_state';
 import { holders, type Route } from '../session/routes';
 import { OriginSession } from '../session/origin';
 import { nowS } from '../transport/ticker';
-import { STATUS } from '../wire/generated/requests';
+import { type CheckVerdict, STATUS } from '../wire/generated/requests';
 
 const LOOK_MS = 5000; // between two looks at who is due
 const ANSWER_MS = 60_000;
@@ -49,7 +48,7 @@ interface Parts {
 
 /** `tried`: verdicts by peer, the last of each. */
 export class Canaries {
-  readonly tried = new Map<string, Verdict>();
+  readonly tried = new Map<string, CheckVerdict>();
   private due: Due;
   private readonly parts: Parts;
   private readonly checks: Checks;
@@ -101,7 +100,7 @@ export class Canaries {
   }
 
   /** Has `peer` compute something at one of its stages; null where no answer came of it. */
-  private async try(peer: string): Promise<Verdict | 'busy' | null> {
+  private async try(peer: string): Promise<CheckVerdict | 'busy' | null> {
     const { links, view } = this.parts;
     const { state } = view;
     const plan = serving(state);
@@ -131,13 +130,13 @@ export class Canaries {
     const most = model === null ? 0 : Math.max(1, model.sessions - 1);
     for (const other of others) {
       const { active } = await links.call(other, STATUS, null, STATUS_S);
-      if (typeof active !== 'number' || !Number.isSafeInteger(active) || active >= most) return false;
+      if (active >= most) return false;
     }
     return sessions.size < most;
   }
 
   /** Asks over `route` as people do, stops as they do, and has a position of the answer checked. */
-  private async ask(route: Route, peer: string, place: number): Promise<Verdict | null> {
+  private async ask(route: Route, peer: string, place: number): Promise<CheckVerdict | null> {
     const { view, sessions } = this.parts;
     const { model } = view.state;
     const { prompts } = this.parts.model;

@@ -6,18 +6,9 @@
  * the peer after; marks of the peer itself decide whether it got those inputs at all.
  */
 
-import type { Body } from '../transport/rpc';
 import { mostBetween } from './check_policy';
 import { BadCommand, CannotServe } from '../errors';
-import {
-  type Bytes,
-  type Computes,
-  distance,
-  fromBase64,
-  MARK_BYTES,
-  spanOf,
-  type Verdict,
-} from '../session/evidence';
+import { type Bytes, type Computes, distance, fromBase64, MARK_BYTES, spanOf } from '../session/evidence';
 import type { Member } from '../state/generated/commands';
 import type { MeshView } from '../replication/mesh_view';
 import type { PeerLinks } from '../transport/peer_links';
@@ -28,8 +19,14 @@ import { keepsIds, type Place } from './step_place';
 import { type Inputs, Recomputing } from './recomputation';
 import { needsHistory, samplingFromWire } from '../session/sampling';
 import { fits } from '../session/sampling_check';
-import { digestOf, marksOf, seatPlace } from './witness';
-import { CHECK, WITNESS, type WitnessRequest, type WitnessSide } from '../wire/generated/requests';
+import { digestOf, marksOf } from './witness';
+import {
+  type CheckVerdict,
+  WITNESS,
+  type WitnessAnswer,
+  type WitnessRequest,
+  type WitnessSide,
+} from '../wire/generated/requests';
 
 const PAGE_BYTES = 64 * 1024; // of activations that are asked for at once: tokens wait behind them
 const CALL_S = 20;
@@ -44,7 +41,7 @@ export interface Tab {
   readonly sessions: Pick<SessionHost, 'tokens' | 'ends'>;
   provider(): string;
   /** This peer's own testimony. Raises BadCommand. */
-  own(asker: string, said: WitnessRequest): Promise<Body>;
+  own(asker: string, said: WitnessRequest): Promise<WitnessAnswer>;
 }
 
 /** Checks come one after the other. */
@@ -61,13 +58,13 @@ export class Judge {
   }
 
   /** Computes the place again. Raises PeerError where that cannot be done. */
-  compare(asker: string, place: Place): Promise<Verdict> {
+  compare(asker: string, place: Place): Promise<CheckVerdict> {
     const made = this.turn.then(() => this.compareNow(asker, place));
     this.turn = made.catch(() => undefined);
     return made;
   }
 
-  private async compareNow(asker: string, place: Place): Promise<Verdict> {
+  private async compareNow(asker: string, place: Place): Promise<CheckVerdict> {
     const { manifest } = this.tab.model;
     const said = new Said(this.tab, asker, place, manifest?.hidden ?? 1);
     const stop = place.position + 1;
@@ -117,7 +114,7 @@ export class Judge {
     place: Place,
     rowAt: (at: number) => Float32Array | null,
     most: number,
-  ): Promise<Verdict> {
+  ): Promise<CheckVerdict> {
     const { position, also } = place;
     for (const at of also >= 0 ? [position, also] : [position]) {
       const seen = await said.seen(at);
@@ -139,7 +136,7 @@ export class Judge {
    * A last stage hands on tokens alone: each must be one that these settings draw from the logits. Those before that of
    * the position are looked at as well, as far as this peer says that it drew them: slight errors move few.
    */
-  private async compareTokens(said: Said, place: Place, inputs: Inputs, most: number): Promise<Verdict> {
+  private async compareTokens(said: Said, place: Place, inputs: Inputs, most: number): Promise<CheckVerdict> {
     const sampling = samplingFromWire(place.sampling);
     const { position, sampled } = place;
     const first = Math.max(0, position - Math.min(sampled, MOST_TOKENS - 1)); // its logits draw the next token
@@ -182,16 +179,21 @@ class Said {
   async marks(stop: number): Promise<string | null> {
     const { peer, stage } = this.place;
     const { marks } = await this.ask(peer, stage, 'marks', 0, stop);
-    return typeof marks === 'string' && marks.length === stop * MARK_BYTES * 2 ? marks : null;
+    return marks?.length === stop * MARK_BYTES * 2 ? marks : null;
   }
 
   /** Whether the peer in question says of its place what the asker says. */
   async sameplace(stop: number): Promise<boolean> {
-    const { peer, stage } = this.place;
+    const { peer, stage, units, before, after, spans } = this.place;
     const theirs = await this.ask(peer, stage, 'place', 0, stop);
-    const asked = CHECK.codec.encode(this.place) as Body;
-    const keys: readonly (keyof ReturnType<typeof seatPlace>)[] = ['units', 'before', 'after', 'spans'];
-    return keys.every((key) => JSON.stringify(theirs[key]) === JSON.stringify(asked[key]));
+    return (
+      theirs.units?.first === units.first &&
+      theirs.units.stop === units.stop &&
+      theirs.before === before &&
+      theirs.after === after &&
+      theirs.spans?.length === spans.length &&
+      theirs.spans.every((each, at) => each === spans[at])
+    );
   }
 
   /**
@@ -202,7 +204,7 @@ class Said {
     const { peer, stage } = this.place;
     if (!keepsIds(this.place)) return marks === null ? null : marks === mine;
     const { same } = await this.ask(peer, stage, 'match', 0, stop, await digestOf(mine));
-    return typeof same === 'boolean' ? same : null;
+    return same ?? null;
   }
 
   /** What the peer before handed on for positions [0, stop), in pages; of a first stage what the asker sent. */
@@ -229,8 +231,7 @@ class Said {
 
   async tokens(first: number, stop: number): Promise<readonly number[] | null> {
     const { tokens } = await this.ask(this.asker, 0, 'tokens', first, stop);
-    if (!Array.isArray(tokens) || tokens.length !== stop - first) return null;
-    return tokens.every((each): each is number => Number.isSafeInteger(each)) ? tokens : null;
+    return tokens?.length === stop - first ? tokens : null;
   }
 
   /** What the peer after got of a position, or the asker of a last stage. */
@@ -248,7 +249,7 @@ class Said {
   /** What the peer in question says that it drew. */
   async token(at: number): Promise<number | null> {
     const { token } = await this.ask(this.place.peer, this.place.stage, 'token', at, at + 1);
-    return typeof token === 'number' ? token : null;
+    return token ?? null;
   }
 
   private async rows(
@@ -259,7 +260,7 @@ class Said {
     stop: number,
   ): Promise<Float32Array | null> {
     const { rows } = await this.ask(peer, stage, side, first, stop);
-    if (typeof rows !== 'string') return null;
+    if (rows === undefined || rows === null) return null;
     const bytes = fromBase64(rows);
     if (bytes?.length !== (stop - first) * this.width * 4) {
       throw new BadCommand(`witness: expected ${side} of ${stop - first} positions`);
@@ -274,7 +275,7 @@ class Said {
     first: number,
     stop: number,
     seen = '',
-  ): Promise<Body> {
+  ): Promise<WitnessAnswer> {
     const { links, view } = this.tab;
     const asks = { session: this.place.session, stage, side, first, stop, seen };
     if (peer === view.me) return this.tab.own(peer, asks);

@@ -5,10 +5,8 @@
  * Who finds a difference says so in the log in its own name; one word convicts nobody (fairness.ts).
  */
 
-import type { Body } from '../transport/rpc';
 import { type Holder, inOrder, judgesOf, NextCheck, shuffled } from './check_policy';
 import { BadCommand, PeerError } from '../errors';
-import type { Verdict } from '../session/evidence';
 import type { Open } from '../wire/generated/frames';
 import { computes, Judge, type Tab } from './judge';
 import { Returned, sentOf, ShownEnds } from '../session/pinned_ends_evidence';
@@ -19,11 +17,15 @@ import { type Place, placeOf, spansUpTo } from './step_place';
 import { testimony } from './witness';
 import {
   CHECK,
+  type CheckAnswer,
+  type CheckReport,
+  type CheckVerdict,
   MAX_CHECKED_POSITIONS,
   MAX_CHECKED_SETTINGS,
   ODD,
   type OddRequest,
   WITNESS,
+  type WitnessAnswer,
   type WitnessRequest,
 } from '../wire/generated/requests';
 
@@ -51,7 +53,7 @@ interface Asked {
   readonly peers: Set<string>;
 }
 
-type Counts = Record<Verdict, number>;
+type Counts = Record<CheckVerdict, number>;
 
 /** The checks of this tab's answers, and those that others ask of it. */
 export class Checks {
@@ -115,7 +117,7 @@ export class Checks {
   }
 
   /** Has one stage of an answer of this tab checked now, as its tokens are; "unable" where nobody can. */
-  async checkKnown(answer: Answer, stage: number, position: number): Promise<Verdict> {
+  async checkKnown(answer: Answer, stage: number, position: number): Promise<CheckVerdict> {
     const { session } = answer.opening;
     if (this.asked.has(session)) return 'unable';
     this.ask(answer);
@@ -170,19 +172,19 @@ export class Checks {
    * A peer of a route finds what came to it odd: the stage before it is checked at once, or when the token of that
    * position came. Raises BadCommand.
    */
-  private odd(peer: string, { session, position }: OddRequest): Body {
+  private odd(peer: string, { session, position }: OddRequest): null {
     const answer = this.answers.get(session);
     const stage = (answer?.opening.route.indexOf(peer) ?? 0) - 1;
     if (answer === undefined || stage < 0) {
       throw new BadCommand('odd: expected a stage of a running answer of this peer, and not the first');
     }
     const isDue = Date.now() >= (this.oddMs.get(peer) ?? 0);
-    if (this.running || !isDue || this.tab.view.state.fairness.checksPpm === 0) return {};
+    if (this.running || !isDue || this.tab.view.state.fairness.checksPpm === 0) return null;
     this.oddMs.set(peer, Date.now() + ODD_AGAIN_MS);
     const isDrawn = this.tab.sessions.tokens(session).length >= position + 2;
     if (isDrawn) void this.checkOdd(answer, { stage, position });
     else this.oddDue.set(session, { stage, position });
-    return {};
+    return null;
   }
 
   private async checkOdd(answer: Answer, { stage, position }: Odd): Promise<void> {
@@ -201,8 +203,8 @@ export class Checks {
     { opening, plan }: Answer,
     stage: number,
     position: number,
-    lone: Verdict = 'same',
-  ): Promise<Verdict> {
+    lone: CheckVerdict = 'same',
+  ): Promise<CheckVerdict> {
     const { route, session, promptTokens, sampling, spans, generated } = opening;
     const { view } = this.tab;
     const peer = route[stage];
@@ -230,7 +232,7 @@ export class Checks {
       pinned: ends !== null,
     };
     let found = 0;
-    let last: Verdict = 'unable';
+    let last: CheckVerdict = 'unable';
     const judges = this.judges(place);
     if (judges.length === 0) return lone;
     for (const judge of judges) {
@@ -259,7 +261,7 @@ export class Checks {
     return judgesOf(shuffled(able, Math.random), weights, theirs, this.tab.view.me, near);
   }
 
-  private async verdictOf(judge: string, place: Place): Promise<Verdict> {
+  private async verdictOf(judge: string, place: Place): Promise<CheckVerdict> {
     const { links, view } = this.tab;
     const asked = this.asked.get(place.session);
     asked?.peers.add(judge);
@@ -267,7 +269,7 @@ export class Checks {
     try {
       if (judge === view.me) return await this.judged(judge, place);
       const { verdict } = await links.ask(judge, CHECK, place, CHECK_S);
-      return verdict === 'same' || verdict === 'differs' || verdict === 'disputed' ? verdict : 'unable';
+      return verdict;
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
       return 'unable';
@@ -276,7 +278,7 @@ export class Checks {
 
   // --- for others
 
-  private async checked(peer: string, place: Place): Promise<Body> {
+  private async checked(peer: string, place: Place): Promise<CheckAnswer> {
     const { members } = this.tab.view.state;
     if (![place.peer, place.before, place.after].every((each) => each === '' || members.has(each))) {
       throw new BadCommand('check: expected a step of members');
@@ -291,13 +293,13 @@ export class Checks {
   }
 
   /** What was checked here and for this tab, as the answer to `status` has it. */
-  status(): Body {
+  report(): CheckReport {
     const { judge, made, got } = this;
-    const worst = Math.round(judge.worst * 1e6);
-    return { made, got, kept: judge.kept, positions: judge.again.positions, worst_ppm: worst };
+    const worstPpm = Math.round(judge.worst * 1e6);
+    return { made, got, kept: judge.kept, positions: judge.again.positions, worstPpm };
   }
 
-  private async witness(peer: string, said: WitnessRequest): Promise<Body> {
+  private async witness(peer: string, said: WitnessRequest): Promise<WitnessAnswer> {
     const { side, first, stop } = said;
     if (side !== 'tokens' && side !== 'sent' && side !== 'back') return testimony(this.tab, peer, said);
     const asked = this.asked.get(said.session);
@@ -312,8 +314,8 @@ export class Checks {
   }
 
   /** Computes the place again. A difference is said in the log, in this tab's name. */
-  private async judged(asker: string, place: Place): Promise<Verdict> {
-    let verdict: Verdict = 'unable';
+  private async judged(asker: string, place: Place): Promise<CheckVerdict> {
+    let verdict: CheckVerdict = 'unable';
     const { view } = this.tab;
     try {
       verdict = await this.judge.compare(asker, place);

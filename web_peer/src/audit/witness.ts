@@ -4,14 +4,13 @@
  */
 
 import { BadCommand } from '../errors';
-import { type Bytes, MARK_BYTES, rowsBody, spanOf } from '../session/evidence';
+import { type Bytes, MARK_BYTES, rowsAnswer, spanOf } from '../session/evidence';
 import { fromHex, toHex } from '../wire/hex';
-import { type Body } from '../wire/json_codec';
 import type { MeshState } from '../state/mesh_state';
 import { tellsIds } from '../session/pinned_ends';
 import { spansUpTo } from './step_place';
 import type { Seat } from '../session/seat';
-import { MAX_CHECKED_POSITIONS, type WitnessRequest } from '../wire/generated/requests';
+import { MAX_CHECKED_POSITIONS, type WitnessAnswer, type WitnessRequest } from '../wire/generated/requests';
 
 const MOST_MATCHES = 64; // questions of one peer about one session whether marks match: each may be a guess
 
@@ -26,7 +25,7 @@ export async function testimony(
   { view, stage: host }: Court,
   peer: string,
   { session, side, stage, first, stop, seen }: WitnessRequest,
-): Promise<Body> {
+): Promise<WitnessAnswer> {
   if (!view.state.members.has(peer)) throw new BadCommand('witness: expected a member');
   if (first >= stop || stop > first + MAX_CHECKED_POSITIONS) {
     throw new BadCommand(`witness: expected at most ${MAX_CHECKED_POSITIONS} positions`);
@@ -52,7 +51,7 @@ export async function testimony(
     }
     case 'in':
     case 'out': {
-      return rowsBody(spanOf(side === 'out' ? seat.log : seat.inputs, first, stop));
+      return rowsAnswer(spanOf(side === 'out' ? seat.log : seat.inputs, first, stop));
     }
     default:
       throw new BadCommand('witness: expected place, marks, match, in, out or token');
@@ -90,9 +89,9 @@ export async function marksOf(inputs: Bytes, count: number): Promise<string> {
 }
 
 /** Its units and neighbours ("": the asker), and how positions up to `stop` were given and sampled. */
-export function seatPlace({ opening, run, upstream, downstream }: Seat, stop: number): Body {
+export function seatPlace({ opening, run, upstream, downstream }: Seat, stop: number): WitnessAnswer {
   return {
-    units: [run.first, run.stop],
+    units: run,
     before: opening.stage > 0 ? upstream : '',
     after: downstream ?? '',
     spans: spansUpTo(opening.spans, opening.promptTokens, stop),

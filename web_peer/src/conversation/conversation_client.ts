@@ -12,7 +12,6 @@ import {
   type Conversation as Session,
   type Finished,
 } from '../origin/answer_stream';
-import type { Body } from '../transport/rpc';
 import { PeerError, textOf } from '../errors';
 import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
@@ -613,23 +612,23 @@ export class Talking {
   }
 
   /** An answer of another peer has grown. */
-  private grownElsewhere(peer: string, hint: LiveRequest): Body {
+  private grownElsewhere(peer: string, hint: LiveRequest): null {
     this.heard.came(peer, hint.message, pieceOf(hint));
     const known = this.messageIn(hint.conversation, hint.message);
     if (known !== null) this.heard.follow(known);
     this.events.changed();
-    return {};
+    return null;
   }
 
   /** Another person writes, or has stopped writing. */
-  private typed(peer: string, { conversation, typing }: TypingRequest): Body {
-    if (this.conversations.get(conversation)?.participants.has(peer) !== true) return {};
+  private typed(peer: string, { conversation, typing }: TypingRequest): null {
+    if (this.conversations.get(conversation)?.participants.has(peer) !== true) return null;
     const typists = this.typists.get(conversation) ?? new Map<string, number>();
     if (typing) typists.set(peer, performance.now() + TYPING_MS);
     else typists.delete(peer);
     this.typists.set(conversation, typists);
     this.events.changed();
-    return {};
+    return null;
   }
 }
 

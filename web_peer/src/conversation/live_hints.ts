@@ -85,7 +85,7 @@ export class Hints {
     }
   }
 
-  private async call<T>(peer: string, kind: RequestKind<T>, said: T): Promise<void> {
+  private async call<T>(peer: string, kind: RequestKind<T, null>, said: T): Promise<void> {
     if (!this.links.isConnected(peer)) {
       this.links.prepare(peer);
       return;

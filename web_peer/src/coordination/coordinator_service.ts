@@ -279,7 +279,7 @@ export class Coordinating {
   }
 
   /** Raises NotAdmitted where a request of that kind is for members, of the state that runs ahead. */
-  admit(peer: string, kind: RequestKind<unknown>): void {
+  admit(peer: string, kind: RequestKind<unknown, unknown>): void {
     if (kind.sender === 'members' && !this.state.members.has(peer)) throw new NotAdmitted('join first');
   }
 

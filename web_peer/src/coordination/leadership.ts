@@ -11,8 +11,13 @@ import type { Replica } from '../replication/replica';
 import type { ParticipantInvited } from '../state/generated/commands';
 import type { MeshState } from '../state/mesh_state';
 import type { PeerLinks } from '../transport/peer_links';
-import type { Body } from '../transport/rpc';
-import { JOIN, LEADER_REQUESTS, PROPOSE, type ProposeRequest } from '../wire/generated/requests';
+import {
+  JOIN,
+  type JoinAnswer,
+  LEADER_REQUESTS,
+  PROPOSE,
+  type ProposeRequest,
+} from '../wire/generated/requests';
 import type { RequestKind } from '../wire/request_kind';
 
 type Links = Pick<PeerLinks, 'on'>;
@@ -30,7 +35,12 @@ export class Leadership {
     this.view = view;
     // The coordinator knows better than the links who may.
     for (const kind of LEADER_REQUESTS) {
-      links.on({ ...kind, sender: 'anyone' }, (peer, said) => this.answer(peer, kind, said));
+      links.on({ ...kind, sender: 'anyone' }, async (peer, said) => {
+        const index = await this.settled(peer, kind, said);
+        if (kind.method !== JOIN.method) return null;
+        // Who joins may know the log up to the entry of the answer, and must.
+        return { index: Math.max(index, view.replica?.order[1] ?? 0) } satisfies JoinAnswer;
+      });
     }
     view.subscribe(() => this.take());
     view.onRole(() => this.roleChanged());
@@ -115,8 +125,8 @@ export class Leadership {
     this.running = null;
   }
 
-  /** The answer when what was asked for is committed. Raises NotLeader where this peer cannot say so. */
-  private async answer<T>(peer: string, kind: RequestKind<T>, said: T): Promise<Body> {
+  /** The entry up to which all is committed that was asked for. Raises NotLeader where this peer cannot say so. */
+  private async settled<T>(peer: string, kind: RequestKind<T, unknown>, said: T): Promise<number> {
     const { replica, me } = this.view;
     const { running } = this;
     if (running === null) {
@@ -131,8 +141,7 @@ export class Leadership {
       running.propose(peer, command);
     } else running.answer(peer, kind.method, said);
     const [, index] = await running.settled();
-    // Who joins may know the log up to here, and must.
-    return kind.method === JOIN.method ? { index: Math.max(index, replica?.order[1] ?? 0) } : {};
+    return index;
   }
 
   /** Raises BadCommand where somebody comes into a conversation with an invite whose secret they do not hold. */

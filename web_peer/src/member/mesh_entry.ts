@@ -7,7 +7,6 @@ import { BadBoot } from '../consensus/errors';
 import { Coordinating } from '../coordination/coordinator_service';
 import { Coordinator } from '../coordination/coordinator';
 import {
-  BadCommand,
   BeginAnew,
   ConnectFailed,
   NotAdmitted,
@@ -107,7 +106,7 @@ export async function enter(
     const replica = await withEpoch(mesh, epoch);
     replica.trust(leader);
     try {
-      from = wholeOf(await view.askLeader(JOIN, asking(mesh, replica, compute), LED_MS, leader));
+      from = (await view.askLeader(JOIN, asking(mesh, replica, compute), LED_MS, leader)).index;
     } catch (error) {
       if (error instanceof NotLeader && performance.now() < until) continue; // the others know soon who leads
       if (!(error instanceof BeginAnew)) throw versionNamed(error);
@@ -217,18 +216,7 @@ async function whoLeads(mesh: MeshMember, waitS: number): Promise<Leader> {
 
 async function askWhoLeads(links: PeerLinks, peer: string): Promise<Leader> {
   const { leader, epoch } = await links.ask(peer, LEADER, null);
-  if (typeof leader !== 'string' || typeof epoch !== 'number' || !Number.isSafeInteger(epoch) || epoch < 0) {
-    throw new BadCommand('leader: expected a peer and an epoch');
-  }
   return { leader: epoch === 0 ? '' : leader, epoch };
-}
-
-function wholeOf(body: Readonly<Record<string, unknown>>): number {
-  const { index } = body;
-  if (typeof index !== 'number' || !Number.isSafeInteger(index) || index < 0) {
-    throw new BadCommand('join: expected the index of an entry');
-  }
-  return index;
 }
 
 function isOfAnotherVersion(error: unknown): boolean {

@@ -107,10 +107,7 @@ export class MeshMember {
     this.part = new LogPart(links, view, leadership, link.mesh, (text) => events.notice(text));
     const provider = (): string => this.lending.profile?.provider ?? 'wasm';
     const checks = new Checks({ links, view, model, stage, sessions, provider });
-    links.on(STATUS, () => ({
-      ...reportOf(parts, this.called, this.lending.facts()),
-      checks: checks.status(),
-    }));
+    links.on(STATUS, () => reportOf(parts, this.called, this.lending.facts(), checks.report()));
     keepAccounts(view, sessions, checks, this.signal);
     this.canaries = new Canaries(parts, checks, this.signal);
     this.canaries.start();

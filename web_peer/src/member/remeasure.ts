@@ -4,7 +4,6 @@
  * coordinator can keep it busy.
  */
 
-import type { Body } from '../transport/rpc';
 import { BadCommand } from '../errors';
 import type { Decoder } from '../planner/manifest';
 import { candidate, type Times } from '../runtime/self_benchmark';
@@ -13,7 +12,7 @@ import type { MeshMember } from './mesh_member';
 import type { Profile } from '../state/generated/commands';
 import type { Provider } from '../planner/linear';
 import { nowS } from '../transport/ticker';
-import { MEASURE, type MeasureRequest } from '../wire/generated/requests';
+import { MEASURE, type MeasureAnswer, type MeasureRequest } from '../wire/generated/requests';
 
 const PAUSE_S = 300; // between two measurements; a coordinator asks the same peer half as often at most
 const ENDED_S = 15; // after one that made room for an answer
@@ -41,7 +40,7 @@ export class MeasuringAgain {
   }
 
   /** Of the request `measure`: `measured`, and where it was not `busy`, whether it may be soon. Raises BadCommand. */
-  async answer({ model }: MeasureRequest): Promise<Body> {
+  async answer({ model }: MeasureRequest): Promise<MeasureAnswer> {
     const { view } = this.mesh;
     const { decoder } = this.mesh.model;
     if (decoder === null || model !== view.state.model?.model) {

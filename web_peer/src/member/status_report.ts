@@ -5,14 +5,14 @@
 
 import type { StageCore } from '../session/stage';
 import { nowS } from '../transport/ticker';
-import type { Body } from '../wire/json_codec';
+import type { CheckReport, StatusAnswer } from '../wire/generated/requests';
 import type { MyFacts } from './lending';
 import type { PeerParts } from './peer_parts';
 
 export const AGENT = 'shoal/0.1.0 (browser)';
 
-/** The body of `status`, but for the sections of other parts. */
-export function reportOf(parts: PeerParts, name: string, mine: MyFacts): Body {
+/** The answer to `status`. */
+export function reportOf(parts: PeerParts, name: string, mine: MyFacts, checks: CheckReport): StatusAnswer {
   const { links, leadership, stage, sessions } = parts;
   const { core } = stage;
   const cores = parts.stages().map((each) => each.core);
@@ -23,27 +23,28 @@ export function reportOf(parts: PeerParts, name: string, mine: MyFacts): Body {
   return {
     name,
     agent: AGENT,
-    runs: mine.runs.map(({ first, stop }) => [first, stop]),
-    rss_bytes: mine.weightBytes + mine.kvBytes,
-    weight_bytes: mine.weightBytes,
-    kv_bytes: mine.kvBytes,
-    pledge_bytes: mine.pledgeBytes,
+    runs: mine.runs,
+    rssBytes: mine.weightBytes + mine.kvBytes,
+    weightBytes: mine.weightBytes,
+    kvBytes: mine.kvBytes,
+    pledgeBytes: mine.pledgeBytes,
     sessions: sum((each) => each.sessions()),
     active: sum((each) => each.active()),
     steps: sum((each) => each.stepsRun),
-    replayed_bytes: core.replayedBytes,
-    log_bytes: core.logBytes + core.prefixes.logBytes,
-    taken_over: core.takenOver,
+    replayedBytes: core.replayedBytes,
+    logBytes: core.logBytes + core.prefixes.logBytes,
+    takenOver: core.takenOver,
     copied: core.copied,
     breakers: [
       ...new Map([
         ...(leadership.current?.breakers() ?? []),
         ...sessions.breakers.shown(Math.floor(nowS() * 1000)),
       ]),
-    ].map((pair) => [...pair]),
+    ],
     tokens: sum((each) => each.tokensSampled),
-    step_us: stage.units?.stepTimes.mediansUs().map((each) => [...each]) ?? [],
-    tokens_per_s_milli: Math.round(mine.tokensPerS * 1000),
-    rtt_us: Object.fromEntries(rtts),
+    stepUs: stage.units?.stepTimes.mediansUs() ?? [],
+    tokensPerSMilli: Math.round(mine.tokensPerS * 1000),
+    rttUs: new Map(rtts),
+    checks,
   };
 }

@@ -6,7 +6,6 @@
 import { seenAs } from '../state/decoder_sight';
 import type { MeshState } from '../state/mesh_state';
 import type { Run } from '../state/plan_record';
-import type { Body } from '../transport/rpc';
 import { HELD } from '../wire/generated/requests';
 import type { RequestKind } from '../wire/request_kind';
 import { PATIENCE_MS, spelled } from './leader_client';
@@ -82,7 +81,7 @@ export class DecoderView implements ModelView {
   }
 
   /** As MeshView.askLeader. */
-  askLeader<T>(kind: RequestKind<T>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
+  askLeader<T, A>(kind: RequestKind<T, A>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<A> {
     return this.view.askLeader(kind, said, patienceMs, first);
   }
 

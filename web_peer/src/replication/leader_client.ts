@@ -5,7 +5,6 @@
  * Every request may be sent twice: the leader may be gone before its answer comes.
  */
 
-import type { Body } from '../transport/rpc';
 import { ConnectFailed, ConnectionLost, NotLeader, textOf } from '../errors';
 import { type Command, encodeCommand } from '../state/member_commands';
 import type { RequestKind } from '../wire/request_kind';
@@ -13,7 +12,7 @@ import type { RequestKind } from '../wire/request_kind';
 export const PATIENCE_MS = 30_000; // several elections, and a coordinator that has only just begun
 const AGAIN_MS = 250; // after a refusal that names nobody, unless somebody leads before that
 
-type Ask = <T>(peer: string, kind: RequestKind<T>, said: T) => Promise<Body>;
+type Ask = <T, A>(peer: string, kind: RequestKind<T, A>, said: T) => Promise<A>;
 
 /** `leader()` is who leads as far as this peer knows, or ''; `ask` asks one peer. */
 export class LeaderLine {
@@ -32,7 +31,7 @@ export class LeaderLine {
   }
 
   /** The leader's answer. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends. */
-  async ask<T>(kind: RequestKind<T>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
+  async ask<T, A>(kind: RequestKind<T, A>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<A> {
     const until = performance.now() + patienceMs;
     let hint = first;
     for (;;) {
@@ -58,7 +57,7 @@ export class LeaderLine {
   }
 
   /** One try, given up as soon as another leader is known: this one may be frozen. */
-  private async with<T>(leader: string, kind: RequestKind<T>, said: T, until: number): Promise<Body> {
+  private async with<T, A>(leader: string, kind: RequestKind<T, A>, said: T, until: number): Promise<A> {
     const over = new AbortController();
     try {
       return await Promise.race([

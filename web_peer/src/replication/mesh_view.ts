@@ -11,12 +11,11 @@ import { EMPTY_STATE, type MeshState } from '../state/mesh_state';
 import type { Run } from '../state/plan_record';
 import type { PeerLinks } from '../transport/peer_links';
 import { Redial, wanted } from '../transport/redial';
-import type { Body } from '../transport/rpc';
 import { nowS } from '../transport/ticker';
 import type { Consensus } from '../wire/generated/frames';
 import { LeaderLine, PATIENCE_MS, spelled } from './leader_client';
 import { type Beginning, type Keeper, Replica } from './replica';
-import { HELD, LEADER, MEASURED, PROPOSE } from '../wire/generated/requests';
+import { HELD, LEADER, type LeaderAnswer, MEASURED, PROPOSE } from '../wire/generated/requests';
 import type { MemberMeasured } from '../state/generated/commands';
 import type { RequestKind } from '../wire/request_kind';
 
@@ -145,7 +144,7 @@ export class MeshView {
   // --- to the leader
 
   /** The answer of whoever leads. `first`: whom to ask first. Raises its refusal, or NotLeader when patience ends. */
-  askLeader<T>(kind: RequestKind<T>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<Body> {
+  askLeader<T, A>(kind: RequestKind<T, A>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<A> {
     return this.line.ask(kind, said, patienceMs, first);
   }
 
@@ -235,7 +234,7 @@ export class MeshView {
     }
   }
 
-  private whoLeads(): Body {
+  private whoLeads(): LeaderAnswer {
     const { copy } = this;
     if (copy === null) return { leader: '', term: 0, epoch: 0, voters: [] };
     const isKnown = copy.config.byId.has(this.me); // who is not in yet knows nothing of the mesh

@@ -5,7 +5,7 @@
 
 import { type ActivationLog, rowsIn } from './activation_log';
 import { otherBits, sameBits } from '../planner/arithmetic_class';
-import type { Body } from '../wire/json_codec';
+import type { WitnessAnswer } from '../wire/generated/requests';
 
 export const MARK_BYTES = 8;
 const SAME_CLASS = 0; // relative distance of two results of one class of arithmetic, added up in the same order
@@ -15,7 +15,6 @@ const PLAIN_FORM = 'plain'; // in the form of a class: a process whose products 
 const PAGE_BYTES = 2 * 384 * 1024; // of activations in one answer
 const AT_ONCE = 8192; // bytes that become text in one call: one by one, a page of them holds up the thread
 
-export type Verdict = 'same' | 'differs' | 'disputed' | 'unable';
 export type Rounding = 'rounded' | 'plain' | 'unknown';
 export type Bytes = Uint8Array<ArrayBuffer>;
 
@@ -95,7 +94,7 @@ export function spanOf(log: ActivationLog, first: number, stop: number): Bytes |
 export const fitsPage = (bytes: number): boolean => bytes <= PAGE_BYTES;
 
 /** Rows as a witness tells them; null where they are too many for one answer. */
-export function rowsBody(found: Uint8Array | null): Body {
+export function rowsAnswer(found: Uint8Array | null): WitnessAnswer {
   return { rows: found === null || !fitsPage(found.length) ? null : base64(found) };
 }
 

@@ -6,17 +6,15 @@
 
 import { BadCommand } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
-import { type Body, whole } from '../wire/json_codec';
 import { firstKept } from '../planner/kv_window';
 import { kvBytes, kvNames, type Manifest } from '../planner/manifest';
 import type { MeshState } from '../state/mesh_state';
 import type { PlanRecord } from '../state/generated/commands';
 import type { Run } from '../state/plan_record';
 import { sumOf } from './position_spans';
-import type { KvCopyRequest } from '../wire/generated/requests';
+import type { KvCopyAnswer, KvCopyRequest } from '../wire/generated/requests';
 
 const REMEMBERED_PLANS = 8; // an answer may still go over one that was replaced
-const SHA256 = /^[0-9a-f]{64}$/;
 
 /** Somebody who holds `run` caches what is wanted of `units`, which lie inside. */
 export interface Source {
@@ -103,12 +101,7 @@ export interface Told {
 }
 
 /** `most`: positions that the session may have. Raises BadCommand. */
-export function toldOf(body: Body, most: number): Told {
-  const have = whole(body, 'have');
-  const { sha256 } = body;
+export function toldOf({ have, sha256 }: KvCopyAnswer, most: number): Told {
   if (have > most) throw new BadCommand(`have: expected at most ${most} cached positions, got ${have}`);
-  if (typeof sha256 !== 'string' || !(sha256 === '' || SHA256.test(sha256))) {
-    throw new BadCommand('sha256: expected a SHA-256 in hex digits, or nothing');
-  }
   return { have, sha256 };
 }

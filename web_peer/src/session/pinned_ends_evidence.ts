@@ -8,8 +8,8 @@
 
 import { ActivationLog } from './activation_log';
 import { BadCommand } from '../errors';
-import { fitsPage, rowsBody, spanOf } from './evidence';
-import type { Body } from '../wire/json_codec';
+import { fitsPage, rowsAnswer, spanOf } from './evidence';
+import type { WitnessAnswer } from '../wire/generated/requests';
 import type { Ends } from './pinned_ends';
 import type { Tensor } from '../wire/tensors';
 
@@ -76,7 +76,7 @@ export class ShownEnds {
    * Rows [first, stop) that were "sent" to the first stage, or came "back" of the last one; null for what is there no
    * more. Raises BadCommand for anything else, and for who was not asked to check that stage.
    */
-  shown(peer: string, side: string, first: number, stop: number): Body {
+  shown(peer: string, side: string, first: number, stop: number): WitnessAnswer {
     const stage = side === 'sent' ? 0 : side === 'back' ? this.stages - 1 : null;
     if (stage === null) {
       throw new BadCommand('witness: expected no question for the tokens of an answer that keeps them');
@@ -85,10 +85,10 @@ export class ShownEnds {
       throw new BadCommand('witness: expected a peer that was asked to check this stage');
     }
     if (side === 'back') {
-      return rowsBody(spanOf(this.returned, first, stop));
+      return rowsAnswer(spanOf(this.returned, first, stop));
     }
     const { sent } = this;
     const isThere = stop <= sent.count && fitsPage((stop - first) * sent.rowBytes);
-    return rowsBody(isThere ? sent.rows(first, stop).data : null);
+    return rowsAnswer(isThere ? sent.rows(first, stop).data : null);
   }
 }

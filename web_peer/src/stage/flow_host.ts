@@ -20,7 +20,6 @@ import type { PeerLinks } from '../transport/peer_links';
 import { ValueExchange } from '../transport/value_exchange';
 import type { RunGo, RunItemFailed, RunValue } from '../wire/generated/frames';
 import { RUN_CLOSE, RUN_OPEN, type RunCloseRequest, type RunOpenRequest } from '../wire/generated/requests';
-import type { Body } from '../wire/json_codec';
 import { nowS } from '../transport/ticker';
 
 const KEPT_BYTES = 128 << 20; // of values of all runs, those that this tab asks included
@@ -288,7 +287,7 @@ export class FlowHost {
   // --- units
 
   /** Makes ready for the stages of a run. Raises BadCommand, CannotServe. */
-  private async open(peer: string, said: RunOpenRequest): Promise<Body> {
+  private async open(peer: string, said: RunOpenRequest): Promise<null> {
     const { run, epoch, model, spans, peers } = said;
     if (this.lent === null) throw new CannotServe('this peer lends nothing');
     if (spans.length !== peers.length) {
@@ -310,12 +309,12 @@ export class FlowHost {
     }
     this.core.open(run, epoch, route);
     this.ofRun.set(run, { model, manifest });
-    return {};
+    return null;
   }
 
-  private closeRun(peer: string, { run }: RunCloseRequest): Body {
+  private closeRun(peer: string, { run }: RunCloseRequest): null {
     this.perform(this.core.close(peer, run));
-    return {};
+    return null;
   }
 
   /** The units that placements give this peer, as primary or standby. */

@@ -6,7 +6,6 @@
  * Numbers are hashed, checked and put in their places by the workers; the page passes them on.
  */
 
-import type { Body } from '../transport/rpc';
 import { BadCommand, CannotServe } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import {
@@ -30,7 +29,7 @@ import { MOST_BYTES } from '../session/prefix_cache';
 import type { GivenPart } from '../runtime/worker_messages';
 import { type Seat, sameRun } from '../session/seat';
 import { nowS } from '../transport/ticker';
-import { KV_COPY, type KvCopyRequest } from '../wire/generated/requests';
+import { KV_COPY, type KvCopyAnswer, type KvCopyRequest } from '../wire/generated/requests';
 
 const COPY_WITHIN_MS = 20_000;
 const AT_ONCE = 2; // answers whose caches are copied here at the same time: one on the way, one being asked for
@@ -84,7 +83,7 @@ export class Caches {
   }
 
   /** The answer to `kv_copy`. Raises BadCommand. */
-  async lend(peer: string, said: KvCopyRequest): Promise<Body> {
+  async lend(peer: string, said: KvCopyRequest): Promise<KvCopyAnswer> {
     const { session, run, units } = wishOf(said, peer, this.parts.view.state);
     const { core, units: runs } = this.parts.stage;
     const found = core.sameAnswer(session, run);

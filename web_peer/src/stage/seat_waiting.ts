@@ -7,13 +7,12 @@
  */
 
 import { FULL, type FullAt, UNKNOWN, waitingText } from '../session/admission_queue';
-import type { Body } from '../transport/rpc';
 import { BadCommand, MeshError, MeshFull, PeerError } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import type { StageCore } from '../session/stage';
 import { nowS } from '../transport/ticker';
 import type { RequestKind } from '../wire/request_kind';
-import { WAIT, type WaitRequest } from '../wire/generated/requests';
+import { WAIT, type WaitAnswer, type WaitRequest } from '../wire/generated/requests';
 
 const ANSWER_WITHIN_MS = 3000; // a place that does not change is said again after this
 export const AGAIN_MS = 500; // after a peer that was asked could not answer
@@ -54,7 +53,7 @@ export class Queue {
   }
 
   /** Where `asker` stands. Raises BadCommand, and MeshError when there is no such line any more. */
-  async answer(asker: string, said: WaitRequest): Promise<Body> {
+  async answer(asker: string, said: WaitRequest): Promise<WaitAnswer> {
     const run = this.core.runOf(said.plan, said.stage);
     if (run === null) throw new BadCommand('wait: these units are not served here');
     const { session } = said;
@@ -62,7 +61,7 @@ export class Queue {
     const { admitting } = this.core;
     const nowMs = Math.floor(nowS() * 1000);
     const why = this.core.rules.mayAsk(asker) || admitting.line.enter(nowMs, asker, session, run, wants);
-    if (why !== '') return { place: -1, wait_ms: UNKNOWN, why };
+    if (why !== '') return { place: -1, waitMs: UNKNOWN, why };
     admitting.look(nowS());
     const untilMs = nowMs + ANSWER_WITHIN_MS;
     for (;;) {
@@ -70,7 +69,7 @@ export class Queue {
       if (waiter === undefined) throw new MeshError('this line is over: ask for another seat');
       const leftMs = untilMs - nowS() * 1000;
       if (waiter.place !== said.place || leftMs <= 0) {
-        return { place: waiter.place, wait_ms: waiter.waitMs };
+        return { place: waiter.place, waitMs: waiter.waitMs };
       }
       await this.news(leftMs);
     }
@@ -98,12 +97,19 @@ export interface Wanted {
   readonly tokens: number;
 }
 
+/** How an asker reaches a stage. */
+type Asks = (
+  peer: string,
+  kind: RequestKind<WaitRequest, WaitAnswer>,
+  said: WaitRequest,
+) => Promise<WaitAnswer>;
+
 /**
  * Stands in line at each peer of `full`, which are those that refused; resolves with who calls, or '' when no line is
  * left and a new try is due. Raises MeshFull, and what `signal` aborts with.
  */
 export async function called(
-  ask: (peer: string, kind: RequestKind<WaitRequest>, said: WaitRequest) => Promise<Body>,
+  ask: Asks,
   full: ReadonlyMap<string, FullAt>,
   wanted: Wanted,
   told: (waits: Waits) => void,
@@ -142,7 +148,7 @@ export async function called(
 
 /** `peer` when it calls; '' when it is no more what it was. Raises MeshFull when nobody may wait there. */
 async function inLine(
-  ask: (peer: string, kind: RequestKind<WaitRequest>, said: WaitRequest) => Promise<Body>,
+  ask: Asks,
   peer: string,
   at: FullAt,
   { session, positions, tokens }: Wanted,
@@ -151,7 +157,7 @@ async function inLine(
 ): Promise<string> {
   let place = -1;
   for (;;) {
-    let answer: Body;
+    let answer: WaitAnswer;
     try {
       answer = await ask(peer, WAIT, { session, ...at, place, positions, tokens });
     } catch (error) {
@@ -163,12 +169,10 @@ async function inLine(
       return '';
     }
     if (signal.aborted) return '';
-    const { place: found, wait_ms: waitMs, why } = answer;
-    if (typeof found !== 'number' || found < 0) {
-      throw new MeshFull(typeof why === 'string' ? why.slice(0, MAX_WHY) : `${FULL}; try again later`);
-    }
+    const { place: found, waitMs, why = '' } = answer;
+    if (found < 0) throw new MeshFull(why === '' ? `${FULL}; try again later` : why.slice(0, MAX_WHY));
     if (found === 0) return peer;
     place = found;
-    stands(peer, { place, waitMs: typeof waitMs === 'number' ? waitMs : UNKNOWN });
+    stands(peer, { place, waitMs });
   }
 }

@@ -17,8 +17,7 @@ import type { PeerLinks } from '../transport/peer_links';
 import { nowS } from '../transport/ticker';
 import { Queue } from './seat_waiting';
 import type { Serving } from './unit_host';
-import type { KvCopyRequest } from '../wire/generated/requests';
-import type { Body } from '../transport/rpc';
+import type { KvCopyAnswer, KvCopyRequest } from '../wire/generated/requests';
 
 type Links = Pick<PeerLinks, 'me' | 'sendOrLose' | 'spare'>;
 type View = Pick<ModelView, 'state' | 'subscribe'>;
@@ -28,7 +27,7 @@ export interface CacheCopies {
   /** Begins to copy the cache of a seat that warms; false: there is nothing to copy. */
   bring(seat: Seat): boolean;
   /** The answer to `kv_copy`. Raises BadCommand. */
-  lend(peer: string, said: KvCopyRequest): Promise<Body>;
+  lend(peer: string, said: KvCopyRequest): Promise<KvCopyAnswer>;
 }
 
 /** The stages of this peer: its core, the line for seats, and the units once it lends. */
@@ -88,7 +87,7 @@ export class StageHost {
   }
 
   /** The answer to `kv_copy`. Raises BadCommand. */
-  async lendCache(peer: string, said: KvCopyRequest): Promise<Body> {
+  async lendCache(peer: string, said: KvCopyRequest): Promise<KvCopyAnswer> {
     if (this.copies === null) throw new BadCommand('kv_copy: expected a session that is computed here');
     return this.copies.lend(peer, said);
   }

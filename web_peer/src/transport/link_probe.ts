@@ -5,9 +5,9 @@
  * Probes travel on the data channel like activations do, so that what is measured is what a step will see.
  */
 
-import { BadCommand, ConnectionLost, PeerError } from '../errors';
+import { ConnectionLost, PeerError } from '../errors';
 import type { Frame, Probe, ProbeAck } from '../wire/generated/frames';
-import { type Body, whole } from '../wire/json_codec';
+import type { MeasureLinkAnswer } from '../wire/generated/requests';
 import { median } from './median';
 import type { LinkFacts } from '../state/generated/commands';
 import { agreed } from '../state/failure_domains';
@@ -30,39 +30,27 @@ export interface Measured {
 export function linkWords(
   { rttS, bytesPerS, overheadS }: Measured,
   relayed: boolean | null = null,
-): Record<string, number | boolean> {
+): MeasureLinkAnswer {
   return {
-    ...(relayed === null ? {} : { relayed }),
-    rtt_us: Math.round(rttS * 1e6),
-    bytes_per_s: Math.round(bytesPerS),
-    overhead_us: Math.round(overheadS * 1e6),
-  };
-}
-
-/** A link as both ends measured it: it is relayed both ways or neither. Raises BadCommand. */
-export function bothWays(me: string, peer: string, there: Body, back: Body): readonly LinkFacts[] {
-  const [out, home] = [linkFacts(me, peer, there), linkFacts(peer, me, back)];
-  const relayed = agreed(out.relayed, home.relayed);
-  return [
-    { ...out, relayed },
-    { ...home, relayed },
-  ];
-}
-
-/** One way of a link as it was measured. Raises BadCommand; a peer of before tells no overhead. */
-function linkFacts(src: string, dst: string, words: Body): Required<LinkFacts> {
-  const { relayed = null } = words;
-  if (relayed !== null && typeof relayed !== 'boolean') {
-    throw new BadCommand('relayed: expected true or false');
-  }
-  return {
-    src,
-    dst,
-    rttUs: whole(words, 'rtt_us'),
-    bytesPerS: whole(words, 'bytes_per_s'),
-    overheadUs: 'overhead_us' in words ? whole(words, 'overhead_us') : 0,
+    rttUs: Math.round(rttS * 1e6),
+    bytesPerS: Math.round(bytesPerS),
+    overheadUs: Math.round(overheadS * 1e6),
     relayed,
   };
+}
+
+/** A link as both ends measured it: it is relayed both ways or neither. */
+export function bothWays(
+  me: string,
+  peer: string,
+  there: MeasureLinkAnswer,
+  back: MeasureLinkAnswer,
+): readonly LinkFacts[] {
+  const relayed = agreed(there.relayed ?? null, back.relayed ?? null);
+  return [
+    { src: me, dst: peer, ...there, relayed },
+    { src: peer, dst: me, ...back, relayed },
+  ];
 }
 
 interface Open {

@@ -15,8 +15,8 @@ import { ConnectionLost, FrameError, PeerError, textOf } from '../errors';
 import type { Base64 } from '../signaling/keys';
 import type { Member } from '../state/generated/commands';
 import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/generated/frames';
-import { MEASURE_LINK } from '../wire/generated/requests';
-import type { RequestKind } from '../wire/request_kind';
+import { MEASURE_LINK, type MeasureLinkAnswer } from '../wire/generated/requests';
+import { readAnswer, type RequestKind } from '../wire/request_kind';
 
 const SPARE_BYTES = 64 * 1024; // waiting towards a peer: beyond that nothing is sent to shadows there
 
@@ -118,19 +118,22 @@ export class PeerLinks {
   // --- requests
 
   /** Registers the handler of a request, as `Requests` does. */
-  on<T>(kind: RequestKind<T>, handler: Handler<T>): () => void {
+  on<T, A>(kind: RequestKind<T, A>, handler: Handler<T, A>): () => void {
     return this.requests.on(kind, handler);
   }
 
-  /** The answer of `peer`, which may be this one. Raises MeshError with its refusal, or ConnectionLost. */
-  call<T>(peer: string, { method, codec }: RequestKind<T>, said: T, timeoutS?: number): Promise<Body> {
-    const body = codec.encode(said) as Body;
-    if (peer === this.me) return this.requests.answer(peer, method, body);
-    return this.calls.call(peer, method, body, timeoutS);
+  /**
+   * The answer of `peer`, which may be this one. Raises MeshError with its refusal, BadCommand for what is no answer to
+   * this, or ConnectionLost.
+   */
+  async call<T, A>(peer: string, kind: RequestKind<T, A>, said: T, timeoutS?: number): Promise<A> {
+    const body = kind.codec.encode(said) as Body;
+    if (peer === this.me) return readAnswer(kind, await this.requests.answer(peer, kind.method, body));
+    return readAnswer(kind, await this.calls.call(peer, kind.method, body, timeoutS));
   }
 
   /** As `call`, of a peer that may have to be dialled first. Raises ConnectFailed as well. */
-  async ask<T>(peer: string, kind: RequestKind<T>, said: T, timeoutS?: number): Promise<Body> {
+  async ask<T, A>(peer: string, kind: RequestKind<T, A>, said: T, timeoutS?: number): Promise<A> {
     if (peer !== this.me) await this.dialer.dial(peer);
     return this.call(peer, kind, said, timeoutS);
   }
@@ -230,7 +233,7 @@ export class PeerLinks {
 
   // --- inner moves
 
-  private async measured(peer: string): Promise<Body> {
+  private async measured(peer: string): Promise<MeasureLinkAnswer> {
     return linkWords(await this.prober.measure(peer), await this.relayed(peer));
   }
 

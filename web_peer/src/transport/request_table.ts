@@ -10,11 +10,11 @@ import type { RequestKind, Sender } from '../wire/request_kind';
 const MAX_SHOWN = 40; // characters of a method that nobody knows
 
 /** Answers a request of `peer`. Raises a PeerError to refuse it. */
-export type Handler<T> = (peer: string, said: T) => Body | Promise<Body>;
+export type Handler<T, A> = (peer: string, said: T) => A | Promise<A>;
 
 interface Entry {
   readonly sender: Sender;
-  readonly answer: (peer: string, body: Body) => Body | Promise<Body>;
+  readonly answer: (peer: string, body: Body) => Promise<Body>;
 }
 
 /** A table from the method of a request to its handler. */
@@ -28,11 +28,11 @@ export class Requests {
   }
 
   /** Registers `handler` until the result is called. Raises an Error where the method has a handler. */
-  on<T>({ method, sender, codec }: RequestKind<T>, handler: Handler<T>): () => void {
+  on<T, A>({ method, sender, codec, answer }: RequestKind<T, A>, handler: Handler<T, A>): () => void {
     if (this.table.has(method)) throw new Error(`the request ${method} has a handler already`);
     const entry: Entry = {
       sender,
-      answer: (peer, body) => handler(peer, codec.decode(body, method)),
+      answer: async (peer, body) => answer.encode(await handler(peer, codec.decode(body, method))) as Body,
     };
     this.table.set(method, entry);
     return () => {

@@ -3,12 +3,10 @@
  * peer/transport/udp_relay.py, without the part that hands on: a tab has no sockets). Edge.
  */
 
-import type { Body } from './rpc';
 import { BadCommand, PeerError } from '../errors';
-import { RELAY } from '../wire/generated/requests';
+import { RELAY, type RelayAnswer } from '../wire/generated/requests';
 import type { RequestKind } from '../wire/request_kind';
 
-const MAX_HOSTS = 4;
 const ASK_WITHIN_S = 3;
 const PRIORITY = 65_535; // below every other kind of candidate
 const ADDRESS = /^[0-9a-fA-F:.]{2,45}$/;
@@ -31,7 +29,7 @@ export function withCandidates(sdp: string, candidates: readonly string[]): stri
 /** Who may know a way, and how they are asked. */
 interface Near {
   connectedPeers(): readonly string[];
-  call<T>(peer: string, kind: RequestKind<T>, said: T, timeoutS: number): Promise<Body>;
+  call<T, A>(peer: string, kind: RequestKind<T, A>, said: T, timeoutS: number): Promise<A>;
 }
 
 /** Finds a way to a peer that is not reached: asks those who are connected, first who `stays`. */
@@ -52,22 +50,12 @@ export function wayAsked(
   };
 }
 
-/** What a third peer answered, checked. Raises BadCommand. */
-export function wayOf({ hosts, mine, theirs }: Body): Way {
-  const addresses = Array.isArray(hosts) ? hosts.filter((host) => typeof host === 'string') : [];
-  if (
-    addresses.length === 0 ||
-    addresses.length > MAX_HOSTS ||
-    !addresses.every((host) => ADDRESS.test(host))
-  ) {
-    throw new BadCommand(`relay: expected 1 to ${MAX_HOSTS} addresses`);
+/** The way that a third peer answered with. Raises BadCommand. */
+export function wayOf({ hosts: addresses, mine, theirs }: RelayAnswer): Way {
+  if (addresses.length === 0 || !addresses.every((host) => ADDRESS.test(host)) || mine * theirs === 0) {
+    throw new BadCommand('relay: expected an address and two ports');
   }
-  if (!isPort(mine) || !isPort(theirs)) throw new BadCommand('relay: expected two ports');
   const lines = (port: number): readonly string[] =>
     addresses.map((host, at) => `candidate:third${at} 1 udp ${PRIORITY - at * 256} ${host} ${port} typ host`);
   return { theirs: lines(theirs), mine: lines(mine) };
-}
-
-function isPort(value: unknown): value is number {
-  return typeof value === 'number' && Number.isInteger(value) && value > 0 && value < 65_536;
 }

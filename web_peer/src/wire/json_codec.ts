@@ -136,6 +136,19 @@ export function list<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<readonly T[]> 
   };
 }
 
+/** A list of `count` items, each by `inner`; or BadCommand. */
+export function exactly<T>(inner: Codec<T>, count: number): Codec<readonly T[]> {
+  const some = list(inner, count);
+  return {
+    decode(value, where) {
+      const found = some.decode(value, where);
+      if (found.length !== count) throw new BadCommand(`${where}: expected a list of ${count} entries`);
+      return found;
+    },
+    encode: (value) => some.encode(value),
+  };
+}
+
 /** An object of at most `most` names, each value by `inner`, as a Map; or BadCommand. */
 export function table<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<ReadonlyMap<string, T>> {
   return {
@@ -153,15 +166,20 @@ export function table<T>(inner: Codec<T>, most = MAX_ITEMS): Codec<ReadonlyMap<s
 }
 
 /**
- * An object with these fields. `since`: those that older peers do not write, and what they mean then. `kind`: a
- * constant that the object carries besides.
+ * An object with these fields. `since`: those that may be missing, and what they mean then; those of them in `omit` are
+ * not written where they mean that. `kind`: a constant that the object carries besides.
  */
 export function record<T extends object>(
   name: string,
   fields: { readonly [K in Exclude<keyof T, 'kind'>]: Codec<T[K]> },
-  { since = {}, kind }: { readonly since?: Partial<T>; readonly kind?: string } = {},
+  {
+    since = {},
+    omit = [],
+    kind,
+  }: { readonly since?: Partial<T>; readonly omit?: readonly (keyof T)[]; readonly kind?: string } = {},
 ): Codec<T> {
   const missing = new Map<string, unknown>(Object.entries(since));
+  const omitted = new Set<unknown>(omit);
   const known = Object.entries<unknown>(fields).map(([key, codec]) => ({
     key,
     wire: snake(key),
@@ -188,11 +206,18 @@ export function record<T extends object>(
       const made: Record<string, Json> = kind === undefined ? {} : { kind };
       const given = value as Readonly<Record<string, unknown>>;
       for (const { key, wire, codec } of known) {
-        made[wire] = codec.encode(given[key] === undefined ? missing.get(key) : given[key]);
+        const each = given[key] === undefined ? missing.get(key) : given[key];
+        if (!omitted.has(key) || !isEmpty(each, missing.get(key))) made[wire] = codec.encode(each);
       }
       return made;
     },
   };
+}
+
+/** Whether a value is what a field means that is missing: the same, or a list without items as that is. */
+function isEmpty(value: unknown, absent: unknown): boolean {
+  if (Array.isArray(value) && Array.isArray(absent)) return value.length + absent.length === 0;
+  return value === absent;
 }
 
 /** [first, stop) of units, positions and the like. */
@@ -227,15 +252,6 @@ export function itemsOf(value: unknown, where: string, most = MAX_ITEMS): readon
 /** Whether a JSON value is an object: no list, and not null. */
 export function isObject(value: unknown): value is Body {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
-}
-
-/** A whole number below 2^53. Raises BadCommand. */
-export function whole(body: Body, key: string): number {
-  const value = body[key];
-  if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < 0) {
-    throw new BadCommand(`${key}: expected a whole number, got ${shown(value)}`);
-  }
-  return value;
 }
 
 /** The bytes of canonical JSON. */

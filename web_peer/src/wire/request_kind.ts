@@ -1,19 +1,28 @@
 /*
- * One kind of request between peers: its method, who may send it, and how its body stands in JSON (twin of
+ * One kind of request between peers: its method, who may send it, and how it and its answer stand in JSON (twin of
  * peer/wire/request_kind.py). Pure. generated/requests.ts has all of them.
  */
 
-import type { Codec } from './json_codec';
+import type { Body, Codec } from './json_codec';
 
 /** Who may send a request: any peer that is connected, members of the mesh, or the member that leads. */
 export type Sender = 'anyone' | 'members' | 'leader';
 
-/** `codec` is of its bodies. */
-export interface RequestKind<T> {
+/** `codec` is of its bodies, `answer` of the answers to it. */
+export interface RequestKind<T, A> {
   readonly method: string;
   readonly sender: Sender;
   readonly codec: Codec<T>;
+  readonly answer: Codec<A>;
 }
 
-/** Of a request that says only its method. */
+/** What the answer `body` says. Raises BadCommand for one that is no answer to this. */
+export function readAnswer<A>(
+  { method, answer }: Pick<RequestKind<never, A>, 'method' | 'answer'>,
+  body: Body,
+): A {
+  return answer.decode(body, `the answer to ${method}`);
+}
+
+/** Of what says no more than its method. */
 export const nothing: Codec<null> = { decode: () => null, encode: () => ({}) };

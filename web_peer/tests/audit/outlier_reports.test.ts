@@ -11,7 +11,7 @@ import type { Manifest } from '../../src/planner/manifest';
 import type { ModelChosen, PlanRecord } from '../../src/state/generated/commands';
 import type { Tab } from '../../src/audit/judge';
 import { looksAtRows } from '../../src/audit/outlier_reports';
-import type { RequestKind } from '../../src/wire/request_kind';
+import { readAnswer, type RequestKind } from '../../src/wire/request_kind';
 
 const SESSION = '01'.repeat(16);
 const LENGTHS = '{"format":"shoal-envelopes-1","borders":[[0,2000],[3000,4000]]}';
@@ -20,9 +20,9 @@ const MANIFEST = { units: [0, 1, 2], hidden: 4 } as unknown as Manifest;
 async function told(encoded: string | null): Promise<readonly unknown[]> {
   const heard: unknown[] = [];
   const links = {
-    call: <T>(peer: string, { method }: RequestKind<T>, said: T) => {
-      heard.push([peer, method, said]);
-      return Promise.resolve({});
+    call: <T, A>(peer: string, kind: RequestKind<T, A>, said: T) => {
+      heard.push([peer, kind.method, said]);
+      return Promise.resolve(readAnswer(kind, {}));
     },
   };
   let looks: (step: RunStep) => void = () => undefined;

@@ -22,7 +22,7 @@ import type { ConversationCommand, Member, Message, ModelChosen } from '../../sr
 import { EMPTY_STATE, type MeshState } from '../../src/state/mesh_state';
 import type { Heard } from '../../src/session/origin';
 import { Talking } from '../../src/conversation/conversation_client';
-import type { RequestKind } from '../../src/wire/request_kind';
+import { readAnswer, type RequestKind } from '../../src/wire/request_kind';
 
 const FRESH = '7'.repeat(32);
 const SESSION = '0'.repeat(32);
@@ -271,9 +271,9 @@ it('what was heard of another prompt is not gone on with', () => {
 
 it('others hear of a long answer piece by piece, tokens and text alike', async () => {
   const told: Body[] = [];
-  const call = <T>(_: string, { codec }: RequestKind<T>, said: T): Promise<Body> => {
-    told.push(codec.encode(said) as Body);
-    return Promise.resolve({});
+  const call = <T, A>(_: string, kind: RequestKind<T, A>, said: T): Promise<A> => {
+    told.push(kind.codec.encode(said) as Body);
+    return Promise.resolve(readAnswer(kind, {}));
   };
   const hints = new Hints({
     isConnected: () => true,

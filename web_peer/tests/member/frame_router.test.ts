@@ -41,11 +41,11 @@ function router(): FrameRouter {
     stage: {
       congestion: loses(`${whose}stage congested,`),
       gone: loses(`${whose}stage`),
-      lendCache: () => Promise.resolve({ of: whose }),
+      lendCache: () => Promise.resolve({ have: 0, sha256: whose }),
       perform: (effects: readonly StageEffect[]) => performed.push(effects),
       queue: {
         look: () => took.push(`${whose}queue`),
-        answer: () => Promise.resolve({ of: whose }),
+        answer: () => Promise.resolve({ have: 0, sha256: whose }),
       } as unknown as Queue,
     },
     sessions: { back: loses(`${whose}sessions back,`), gone: loses(`${whose}sessions`) },
@@ -115,7 +115,10 @@ it.each(['wait', 'kv_copy'])(
   async (method) => {
     router();
     const answer = async (session: string): Promise<unknown> => asked.get(method)?.('pa', { session });
-    expect([await answer(SESSION), await answer(OTHER)]).toEqual([{ of: '' }, { of: 'further ' }]);
+    expect([await answer(SESSION), await answer(OTHER)]).toMatchObject([
+      { sha256: '' },
+      { sha256: 'further ' },
+    ]);
   },
 );
 

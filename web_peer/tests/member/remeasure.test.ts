@@ -5,7 +5,7 @@
 
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 
-import type { Body } from '../../src/transport/rpc';
+import type { MeasureAnswer } from '../../src/wire/generated/requests';
 import { BadCommand } from '../../src/errors';
 import type { Decoder } from '../../src/planner/manifest';
 import type { candidate, Times } from '../../src/runtime/self_benchmark';
@@ -110,7 +110,7 @@ function stateWith(status: Member['status'], standby: readonly string[] = []): M
   } as unknown as MeshState;
 }
 
-async function measured(tab: Tab, again: MeasuringAgain): Promise<Body> {
+async function measured(tab: Tab, again: MeasuringAgain): Promise<MeasureAnswer> {
   const answer = again.answer(ASKED);
   await vi.advanceTimersByTimeAsync(1000);
   tab.end(TIMES);
@@ -142,7 +142,7 @@ it('refuses to measure for another model', async () => {
   expect(tab.asked).toEqual([]);
 });
 
-it.each<[string, (tab: Tab) => void, Body]>([
+it.each<[string, (tab: Tab) => void, MeasureAnswer]>([
   ['computes', (tab) => (tab.isResting = false), BUSY],
   ['drains', (tab) => (tab.view.state = stateWith('draining')), BUSY],
   ['loads', (tab) => (tab.view.state = stateWith('measured', [ME])), BUSY],
@@ -173,7 +173,7 @@ it.each<[string, (tab: Tab) => void]>([
     const asked = again.answer(ASKED);
     await vi.advanceTimersByTimeAsync(1000);
     tab.end(TIMES);
-    begun += (await asked)['measured'] === true ? 1 : 0;
+    begun += (await asked)['measured'] ? 1 : 0;
   }
   expect(begun).toBe(12); // of an hour
 });

@@ -7,6 +7,7 @@ import type { Member } from '../../src/state/generated/commands';
 import { MeshView } from '../../src/replication/mesh_view';
 import type { Beginning } from '../../src/replication/replica';
 import { Requests } from '../../src/transport/request_table';
+import { readAnswer, type RequestKind } from '../../src/wire/request_kind';
 
 const ME = 'm'.repeat(32);
 const BEGIN = {
@@ -27,7 +28,7 @@ class Known {
   readonly dialled: string[] = [];
   readonly links = {
     me: ME,
-    ask: () => Promise.resolve({}),
+    ask: <T, A>(_: string, kind: RequestKind<T, A>): Promise<A> => Promise.resolve(readAnswer(kind, {})),
     isConnected: () => false,
     know: (members: ReadonlyMap<string, unknown>, leader: string | null) =>
       void this.told.push([[...members.keys()], leader]),

@@ -95,7 +95,7 @@ it('keeps to what the mesh knows', () => {
   host.lend(true);
   expect(rules.positionBytes(RUN)).toBe(12);
   expect(rules.bring({} as never)).toBe(false);
-  host.stage.copyBy({ bring: () => true, lend: () => Promise.resolve({}) });
+  host.stage.copyBy({ bring: () => true, lend: () => Promise.resolve({ have: 0, sha256: '' }) });
   expect(rules.bring({} as never)).toBe(true);
   host.become({
     protection: { ...EMPTY_STATE.protection, shadow: 'log', logSessionBytes: 5, logTotalBytes: 6 },

@@ -7,6 +7,7 @@ import { announced, SPOKEN } from '../../src/state/version_negotiation';
 import { PeerLinks } from '../../src/transport/peer_links';
 import { wayAsked } from '../../src/transport/udp_relay';
 import type { Frame } from '../../src/wire/generated/frames';
+import { text } from '../../src/wire/json_codec';
 import { nothing, type RequestKind } from '../../src/wire/request_kind';
 
 const [ANN, BOB] = ['a'.repeat(32), 'b'.repeat(32)];
@@ -69,23 +70,23 @@ it('a member to whom no connection stands any more is unreached as long as it is
 
 it('this peer asks itself as others ask it', async () => {
   const ann = links();
-  const mine = { method: 'mine', sender: 'members', codec: nothing } as const;
-  const led = { method: 'led', sender: 'leader', codec: nothing } as const;
-  ann.on(mine, (peer) => ({ peer }));
-  ann.on(led, (peer) => ({ peer }));
+  const mine = { method: 'mine', sender: 'members', codec: nothing, answer: text } as const;
+  const led = { method: 'led', sender: 'leader', codec: nothing, answer: text } as const;
+  ann.on(mine, (peer) => peer);
+  ann.on(led, (peer) => peer);
   await expect(ann.call(ANN, mine, null)).rejects.toThrow(BadCommand);
   ann.know(new Map([[ANN, { headless: false }]]), null);
-  await expect(ann.call(ANN, mine, null)).resolves.toEqual({ peer: ANN });
+  await expect(ann.call(ANN, mine, null)).resolves.toBe(ANN);
   await expect(ann.ask(ANN, led, null)).rejects.toThrow('who coordinates');
   ann.know(new Map([[ANN, { headless: false }]]), ANN);
-  await expect(ann.ask(ANN, led, null)).resolves.toEqual({ peer: ANN });
+  await expect(ann.ask(ANN, led, null)).resolves.toBe(ANN);
 });
 
 it('a way to a peer is asked of who stays first, a few seconds long', async () => {
   const asked: unknown[] = [];
   const near = {
     connectedPeers: () => ['a', 'b', 'c', 'd'],
-    call: <T>(peer: string, { method }: RequestKind<T>, said: T, timeoutS: number) => {
+    call: <T, A>(peer: string, { method }: RequestKind<T, A>, said: T, timeoutS: number): Promise<A> => {
       asked.push([peer, method, said, timeoutS]);
       return Promise.reject(new BadCommand('this peer hands nothing on'));
     },

@@ -7,13 +7,15 @@ import { Requests } from '../../src/transport/request_table';
 import type { Codec } from '../../src/wire/json_codec';
 import { nothing } from '../../src/wire/request_kind';
 
+const answer: Codec<string> = { decode: String, encode: (peer) => ({ peer }) };
+
 /** Ann is a member and Bob leads; Cho is connected, and neither. */
 function table(): Requests {
   const isOne = (peer: string, who: string): boolean =>
     who === 'leader' ? peer === 'bob' : ['ann', 'bob'].includes(peer);
   const requests = new Requests(isOne);
   for (const sender of ['anyone', 'members', 'leader'] as const) {
-    requests.on({ method: sender, sender, codec: nothing }, (peer) => ({ peer }));
+    requests.on({ method: sender, sender, codec: nothing, answer }, (peer) => peer);
   }
   return requests;
 }
@@ -25,25 +27,25 @@ describe('a request', () => {
     ['leader', ['bob']],
   ])('of %s is answered for %s', async (method, may) => {
     for (const peer of ['ann', 'bob', 'cho']) {
-      const answer = table().answer(peer, method, {});
-      if (may.includes(peer)) await expect(answer).resolves.toEqual({ peer });
-      else await expect(answer).rejects.toThrow(BadCommand);
+      const answered = table().answer(peer, method, {});
+      if (may.includes(peer)) await expect(answered).resolves.toEqual({ peer });
+      else await expect(answered).rejects.toThrow(BadCommand);
     }
   });
 
   it('that nobody handles is refused, also one that was handled before', async () => {
     const requests = table();
     await expect(requests.answer('ann', 'other', {})).rejects.toThrow('unknown request other');
-    const end = requests.on({ method: 'other', sender: 'anyone', codec: nothing }, () => ({}));
+    const other = { method: 'other', sender: 'anyone', codec: nothing, answer: nothing } as const;
+    const end = requests.on(other, () => null);
     await expect(requests.answer('ann', 'other', {})).resolves.toEqual({});
     end();
     await expect(requests.answer('ann', 'other', {})).rejects.toThrow(BadCommand);
   });
 
   it('has one handler', () => {
-    expect(() => table().on({ method: 'anyone', sender: 'members', codec: nothing }, () => ({}))).toThrow(
-      'has a handler already',
-    );
+    const again = { method: 'anyone', sender: 'members', codec: nothing, answer } as const;
+    expect(() => table().on(again, () => '')).toThrow('has a handler already');
   });
 
   it('is decoded before its handler sees it, and after who sent it is looked at', async () => {
@@ -56,7 +58,7 @@ describe('a request', () => {
       encode: (at) => ({ at }),
     };
     const requests = table();
-    requests.on({ method: 'at', sender: 'members', codec }, (_, at) => ({ at: seen.push(at) }));
+    requests.on({ method: 'at', sender: 'members', codec, answer: codec }, (_, at) => seen.push(at));
     await expect(requests.answer('cho', 'at', {})).rejects.toThrow('a member');
     await expect(requests.answer('ann', 'at', {})).rejects.toThrow('expected at');
     await expect(requests.answer('ann', 'at', { at: '7' })).resolves.toEqual({ at: 1 });

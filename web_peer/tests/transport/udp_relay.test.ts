@@ -4,6 +4,8 @@ import { expect, test } from 'vitest';
 
 import { BadCommand } from '../../src/errors';
 import { wayOf, withCandidates } from '../../src/transport/udp_relay';
+import { RELAY } from '../../src/wire/generated/requests';
+import { readAnswer } from '../../src/wire/request_kind';
 
 test('candidates stand behind those of the description', () => {
   const sdp = 'v=0\r\na=candidate:1 1 udp 1 192.0.2.1 9 typ host\r\na=end-of-candidates\r\n';
@@ -35,6 +37,6 @@ test('a way is checked before it is used', () => {
     { hosts: ['192.0.2.1'], mine: 7, theirs: 65_536 },
     { hosts: ['192.0.2.1'], mine: 7, theirs: '8' },
   ]) {
-    expect(() => wayOf(body)).toThrow(BadCommand);
+    expect(() => wayOf(readAnswer(RELAY, body))).toThrow(BadCommand);
   }
 });

@@ -46,8 +46,8 @@ export class Watching {
   private async ask(mesh: MeshMember, peer: string): Promise<void> {
     this.asking.add(peer);
     try {
-      const body = await mesh.links.call(peer, STATUS, null, ANSWER_S);
-      this.reports.came(peer, reportOf(body), nowS());
+      const answer = await mesh.links.call(peer, STATUS, null, ANSWER_S);
+      this.reports.came(peer, reportOf(answer), nowS());
     } catch (error) {
       // It left, or is too busy to say: what it said last grows old by itself.
       if (!(error instanceof PeerError)) throw error;

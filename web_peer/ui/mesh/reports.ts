@@ -4,10 +4,11 @@
  * Counters tell more than states: whoever ran more steps than at its last report has worked since.
  */
 
+import type { StatusAnswer } from '../../src/wire/generated/requests';
+
 const FRESH_S = 5; // a peer that says nothing for so long is taken for idle
 const MOST_BREAKERS = 64; // of one report
 const MOST_RUNS = 64;
-const MOST_COUNT = Number.MAX_SAFE_INTEGER;
 
 /** A peer, or a link "src>dst", that failed or was slow: left alone, or tried again with little. */
 export interface Breaker {
@@ -37,43 +38,24 @@ interface Heard {
   readonly stepsPerS: number; // between this report and the one before
 }
 
-/** `body` as a report. What is missing or no count is 0: another build may say less, and a stranger anything. */
-export function reportOf(body: Readonly<Record<string, unknown>>): Report {
-  const rtts = body['rtt_us'];
-  const pairs = typeof rtts === 'object' && rtts !== null ? Object.entries(rtts) : [];
+/** What the page shows of an answer to `status`: the first runs, and breakers that are not closed. */
+export function reportOf(answer: StatusAnswer): Report {
+  const { steps, active, sessions, weightBytes, kvBytes } = answer;
   return {
-    steps: count(body['steps']),
-    active: count(body['active']),
-    sessions: count(body['sessions']),
-    tokensPerS: count(body['tokens_per_s_milli']) / 1000,
-    weightBytes: count(body['weight_bytes']),
-    kvBytes: count(body['kv_bytes']),
-    rttS: new Map(pairs.map(([peer, us]) => [peer, count(us) / 1e6])),
-    stepUs: stepsOf(body['step_us']),
-    breakers: breakersOf(body['breakers']),
+    steps,
+    active,
+    sessions,
+    tokensPerS: answer.tokensPerSMilli / 1000,
+    weightBytes,
+    kvBytes,
+    rttS: new Map([...answer.rttUs].map(([peer, us]) => [peer, us / 1e6])),
+    stepUs: answer.stepUs.slice(0, MOST_RUNS).flatMap(([first = 0, stop = 0, us = 0]) => {
+      return us === 0 ? [] : [[first, stop, us] as const];
+    }),
+    breakers: answer.breakers.slice(0, MOST_BREAKERS).flatMap(([of = '', state]) => {
+      return state === 'open' || state === 'half-open' ? [{ of, state }] : [];
+    }),
   };
-}
-
-function breakersOf(value: unknown): readonly Breaker[] {
-  const pairs: readonly unknown[] = Array.isArray(value) ? value.slice(0, MOST_BREAKERS) : [];
-  return pairs.flatMap((pair) => {
-    const [of, state] = (Array.isArray(pair) ? pair : []) as readonly unknown[];
-    return typeof of === 'string' && (state === 'open' || state === 'half-open') ? [{ of, state }] : [];
-  });
-}
-
-function stepsOf(value: unknown): readonly StepUs[] {
-  const runs: readonly unknown[] = Array.isArray(value) ? value.slice(0, MOST_RUNS) : [];
-  return runs.flatMap((run) => {
-    const [first, stop, us] = (Array.isArray(run) ? run : []).map(count);
-    return first === undefined || stop === undefined || us === undefined || us === 0
-      ? []
-      : [[first, stop, us] as const];
-  });
-}
-
-function count(value: unknown): number {
-  return typeof value === 'number' && value >= 0 && value <= MOST_COUNT ? Math.round(value) : 0;
 }
 
 /** The last report of each peer. */

@@ -6,14 +6,18 @@
 
 import { MAX_BODY_BYTES } from '../../limits';
 import {
+  type Codec,
+  exactly,
   flag,
   integer,
   list,
   matching,
+  maybe,
   oneOf,
   prose,
   record,
   span,
+  table,
   text,
   uint,
   upTo,
@@ -31,9 +35,13 @@ export const MAX_LIVE_BYTES = 65536; // of UTF-8
 export const MAX_RUN_STAGES = 256; // of one run
 export const MAX_LEFT_RANK = 16; // axes of a value that is left for a peer, as of RUN_VALUE
 export const MAX_CLAIMS = 256; // of a `work`
+export const MAX_RELAY_HOSTS = 4; // addresses of a peer that hands on for two others
+export const MAX_REPORTED = 1024; // runs, round trips, breakers and the like in what a peer says of itself
+export const MAX_VOTERS_TOLD = 256;
 
 export type WitnessSide = 'tokens' | 'sent' | 'back' | 'place' | 'marks' | 'match' | 'in' | 'out' | 'token';
 export type ClaimOf = 'tokens' | 'weights';
+export type CheckVerdict = 'same' | 'differs' | 'disputed' | 'unable';
 
 // --- values
 
@@ -47,11 +55,90 @@ export interface Claim {
   readonly of: ClaimOf;
 }
 
-// --- requests
+/** What a peer caches of one session by one run of units: at `have` positions; `arrays`: the hash of each. */
+export interface CachedRun {
+  readonly run: Span;
+  readonly have: number;
+  readonly arrays: ReadonlyMap<string, string>;
+}
+
+/** How many checks of steps came to which verdict. */
+export interface CheckCounts {
+  readonly same: number;
+  readonly differs: number;
+  readonly disputed: number;
+  readonly unable: number;
+}
+
+/**
+ * What a peer says of checks: those `made` here, those it `got` for its own answers, those without
+ * computing anew.
+ */
+export interface CheckReport {
+  readonly made: CheckCounts;
+  readonly got: CheckCounts;
+  readonly kept: number;
+  readonly positions: number;
+  readonly worstPpm: number;
+}
+
+// --- requests and their answers
+
+/** What a peer says of itself. Counts that are missing are those of another kind of peer. */
+export interface StatusAnswer {
+  readonly name: string;
+  readonly agent: string;
+  readonly runs: readonly Span[];
+  readonly rssBytes: number;
+  readonly weightBytes: number;
+  readonly kvBytes: number;
+  readonly pledgeBytes: number;
+  readonly sessions: number;
+  readonly active: number;
+  readonly steps: number;
+  readonly tokens: number;
+  readonly tokensPerSMilli: number;
+  readonly rttUs: ReadonlyMap<string, number>;
+  readonly stepUs: readonly (readonly number[])[];
+  readonly tasks?: number | null;
+  readonly replayedBytes: number | null;
+  readonly term?: number | null;
+  readonly commit?: number | null;
+  readonly applied?: number | null;
+  readonly logBytes: number | null;
+  readonly takenOver: number | null;
+  readonly copied: number | null;
+  readonly breakers: readonly (readonly string[])[];
+  readonly fresh?: readonly string[];
+  readonly checks: CheckReport | null;
+}
+
+/** Who leads, "" if nobody is known to. `epoch` 0: the peer is in no mesh yet. */
+export interface LeaderAnswer {
+  readonly leader: string;
+  readonly term: number;
+  readonly epoch: number;
+  readonly voters: readonly string[];
+}
+
+/** One way of a link as it was measured. `relayed` null: that side cannot tell. */
+export interface MeasureLinkAnswer {
+  readonly rttUs: number;
+  readonly bytesPerS: number;
+  readonly overheadUs: number;
+  readonly relayed?: boolean | null;
+}
 
 /** Asks a third peer for a way to `peer`. */
 export interface RelayRequest {
   readonly peer: string;
+}
+
+/** Addresses of a peer that hands on, and its ports for the asker (`mine`) and the other one (`theirs`). */
+export interface RelayAnswer {
+  readonly hosts: readonly string[];
+  readonly mine: number;
+  readonly theirs: number;
 }
 
 /**
@@ -67,11 +154,23 @@ export interface WaitRequest {
   readonly place: number;
 }
 
+/** Where the asker stands: 0 is called, -1 may not wait, and `why`. `waitMs` -1: nobody can say. */
+export interface WaitAnswer {
+  readonly place: number;
+  readonly waitMs: number;
+  readonly why?: string;
+}
+
 /** Asks for digests of what a peer caches of a session of the sender at positions [first, stop). */
 export interface KvDigestRequest {
   readonly session: string;
   readonly first: number;
   readonly stop: number;
+}
+
+/** Digests of what is cached, run by run. */
+export interface KvDigestAnswer {
+  readonly runs: readonly CachedRun[];
 }
 
 /** Asks for a copy of what a peer caches of a session in its run [from, to), of units [first, stop). */
@@ -81,6 +180,12 @@ export interface KvCopyRequest {
   readonly stop: number;
   readonly from: number;
   readonly to: number;
+}
+
+/** How many positions are cached, and the SHA-256 of the copy, "" where nothing is. */
+export interface KvCopyAnswer {
+  readonly have: number;
+  readonly sha256: string;
 }
 
 /** Has a peer make ready for its stages of a run: units spans[i] of `model` are computed by peers[i]. */
@@ -95,6 +200,11 @@ export interface RunOpenRequest {
 /** Ends a run of the sender: what is kept of it is let go. */
 export interface RunCloseRequest {
   readonly run: string;
+}
+
+/** Where the sender may leave values. */
+export interface RunFolderAnswer {
+  readonly folder: string;
 }
 
 /** Says that a value of a run lies in that folder, with the fields of RUN_VALUE. */
@@ -146,6 +256,11 @@ export interface CheckRequest {
   readonly pinned: boolean;
 }
 
+/** What computing it again showed. */
+export interface CheckAnswer {
+  readonly verdict: CheckVerdict;
+}
+
 /** Asks what a stage, or the asker of a session, can show of positions [first, stop). */
 export interface WitnessRequest {
   readonly session: string;
@@ -154,6 +269,19 @@ export interface WitnessRequest {
   readonly first: number;
   readonly stop: number;
   readonly seen: string;
+}
+
+/** What a peer can show: of `side` its own field or fields. Null: it has that no more. */
+export interface WitnessAnswer {
+  readonly tokens?: readonly number[] | null;
+  readonly rows?: string | null;
+  readonly marks?: string | null;
+  readonly token?: number | null;
+  readonly same?: boolean | null;
+  readonly units?: Span | null;
+  readonly before?: string | null;
+  readonly after?: string | null;
+  readonly spans?: readonly number[] | null;
 }
 
 /** Tells the asker that what came to the sender for a position looks wrong. */
@@ -167,6 +295,12 @@ export interface MeasureRequest {
   readonly model: string;
 }
 
+/** Whether it measured itself. `busy`: another try may be worth it soon. */
+export interface MeasureAnswer {
+  readonly measured: boolean;
+  readonly busy: boolean;
+}
+
 /** A peer comes into the mesh. What an older one does not say is refused only after its `protocol`. */
 export interface JoinRequest {
   readonly name: string;
@@ -177,6 +311,11 @@ export interface JoinRequest {
   readonly epoch: number;
   readonly headless: boolean;
   readonly durable: boolean;
+}
+
+/** Up to which entry the log is to be known before the sender takes part. */
+export interface JoinAnswer {
+  readonly index: number;
 }
 
 /** Tells what the sender measured. `again`: it was asked for that. */
@@ -219,9 +358,12 @@ export interface WorkRequest {
 
 export const sessionPattern = matching(/^[0-9a-f]{32}$/, 'a session of 16 bytes in hex');
 export const leftFilePattern = matching(/^[0-9a-f]{32}$/, 'a file of 16 bytes in hex');
+export const copiedPattern = matching(/^([0-9a-f]{64})?$/, 'a SHA-256 in hex, or nothing');
+export const marksPattern = matching(/^([0-9a-f]{16})*$/, 'marks of 8 bytes in hex');
 export const conversationPattern = matching(/^[0-9A-Za-z_.:-]{1,64}$/, 'the id of a conversation or message');
 export const witnessSideCodec = oneOf<WitnessSide>('tokens', 'sent', 'back', 'place', 'marks', 'match', 'in', 'out', 'token');
 export const claimOfCodec = oneOf<ClaimOf>('tokens', 'weights');
+export const checkVerdictCodec = oneOf<CheckVerdict>('same', 'differs', 'disputed', 'unable');
 export const claimCodec = record<Claim>(
   'Claim',
   {
@@ -232,10 +374,86 @@ export const claimCodec = record<Claim>(
     units: span,
     of: claimOfCodec,
   });
+export const cachedRunCodec = record<CachedRun>(
+  'CachedRun',
+  {
+    run: span,
+    have: uint,
+    arrays: table(text),
+  });
+export const checkCountsCodec = record<CheckCounts>(
+  'CheckCounts',
+  {
+    same: uint,
+    differs: uint,
+    disputed: uint,
+    unable: uint,
+  });
+export const checkReportCodec = record<CheckReport>(
+  'CheckReport',
+  {
+    made: checkCountsCodec,
+    got: checkCountsCodec,
+    kept: uint,
+    positions: uint,
+    worstPpm: uint,
+  });
+export const statusAnswerCodec = record<Required<StatusAnswer>>(
+  'StatusAnswer',
+  {
+    name: text,
+    agent: text,
+    runs: list(span, MAX_REPORTED),
+    rssBytes: uint,
+    weightBytes: uint,
+    kvBytes: uint,
+    pledgeBytes: uint,
+    sessions: uint,
+    active: uint,
+    steps: uint,
+    tokens: uint,
+    tokensPerSMilli: uint,
+    rttUs: table(uint, MAX_REPORTED),
+    stepUs: list(exactly(uint, 3), MAX_REPORTED),
+    tasks: maybe(uint),
+    replayedBytes: maybe(uint),
+    term: maybe(uint),
+    commit: maybe(uint),
+    applied: maybe(uint),
+    logBytes: maybe(uint),
+    takenOver: maybe(uint),
+    copied: maybe(uint),
+    breakers: list(exactly(text, 2), MAX_REPORTED),
+    fresh: list(text, MAX_REPORTED),
+    checks: maybe(checkReportCodec),
+  }, { since: { stepUs: [], tasks: null, replayedBytes: null, term: null, commit: null, applied: null, logBytes: null, takenOver: null, copied: null, breakers: [], fresh: [], checks: null }, omit: ['tasks', 'replayedBytes', 'term', 'commit', 'applied', 'logBytes', 'takenOver', 'copied', 'fresh', 'checks'] }) as Codec<StatusAnswer>;
+export const leaderAnswerCodec = record<LeaderAnswer>(
+  'LeaderAnswer',
+  {
+    leader: text,
+    term: uint,
+    epoch: uint,
+    voters: list(text, MAX_VOTERS_TOLD),
+  });
+export const measureLinkAnswerCodec = record<Required<MeasureLinkAnswer>>(
+  'MeasureLinkAnswer',
+  {
+    rttUs: uint,
+    bytesPerS: uint,
+    overheadUs: uint,
+    relayed: maybe(flag),
+  }, { since: { overheadUs: 0, relayed: null }, omit: ['relayed'] }) as Codec<MeasureLinkAnswer>;
 export const relayRequestCodec = record<RelayRequest>(
   'RelayRequest',
   {
     peer: text,
+  });
+export const relayAnswerCodec = record<RelayAnswer>(
+  'RelayAnswer',
+  {
+    hosts: list(text, MAX_RELAY_HOSTS),
+    mine: upTo(65535),
+    theirs: upTo(65535),
   });
 export const waitRequestCodec = record<WaitRequest>(
   'WaitRequest',
@@ -247,12 +465,24 @@ export const waitRequestCodec = record<WaitRequest>(
     tokens: upTo(MAX_WAIT_POSITIONS - 1),
     place: integer,
   }, { since: { place: -1 } });
+export const waitAnswerCodec = record<Required<WaitAnswer>>(
+  'WaitAnswer',
+  {
+    place: integer,
+    waitMs: integer,
+    why: text,
+  }, { since: { waitMs: -1, why: '' }, omit: ['why'] }) as Codec<WaitAnswer>;
 export const kvDigestRequestCodec = record<KvDigestRequest>(
   'KvDigestRequest',
   {
     session: sessionPattern,
     first: uint,
     stop: uint,
+  });
+export const kvDigestAnswerCodec = record<KvDigestAnswer>(
+  'KvDigestAnswer',
+  {
+    runs: list(cachedRunCodec),
   });
 export const kvCopyRequestCodec = record<KvCopyRequest>(
   'KvCopyRequest',
@@ -262,6 +492,12 @@ export const kvCopyRequestCodec = record<KvCopyRequest>(
     stop: uint,
     from: uint,
     to: uint,
+  });
+export const kvCopyAnswerCodec = record<KvCopyAnswer>(
+  'KvCopyAnswer',
+  {
+    have: uint,
+    sha256: copiedPattern,
   });
 export const runOpenRequestCodec = record<RunOpenRequest>(
   'RunOpenRequest',
@@ -276,6 +512,11 @@ export const runCloseRequestCodec = record<RunCloseRequest>(
   'RunCloseRequest',
   {
     run: sessionPattern,
+  });
+export const runFolderAnswerCodec = record<RunFolderAnswer>(
+  'RunFolderAnswer',
+  {
+    folder: text,
   });
 export const runLeftRequestCodec = record<RunLeftRequest>(
   'RunLeftRequest',
@@ -323,6 +564,11 @@ export const checkRequestCodec = record<CheckRequest>(
     also: integer,
     pinned: flag,
   }, { since: { also: -1, pinned: false } });
+export const checkAnswerCodec = record<CheckAnswer>(
+  'CheckAnswer',
+  {
+    verdict: checkVerdictCodec,
+  });
 export const witnessRequestCodec = record<WitnessRequest>(
   'WitnessRequest',
   {
@@ -333,6 +579,19 @@ export const witnessRequestCodec = record<WitnessRequest>(
     stop: uint,
     seen: text,
   }, { since: { seen: '' } });
+export const witnessAnswerCodec = record<Required<WitnessAnswer>>(
+  'WitnessAnswer',
+  {
+    tokens: maybe(list(integer, MAX_CHECKED_POSITIONS)),
+    rows: maybe(prose(MAX_BODY_BYTES)),
+    marks: maybe(marksPattern),
+    token: maybe(uint),
+    same: maybe(flag),
+    units: maybe(span),
+    before: maybe(text),
+    after: maybe(text),
+    spans: maybe(list(integer, MAX_CHECKED_SPANS)),
+  }, { since: { tokens: null, rows: null, marks: null, token: null, same: null, units: null, before: null, after: null, spans: null }, omit: ['tokens', 'rows', 'marks', 'token', 'same', 'units', 'before', 'after', 'spans'] }) as Codec<WitnessAnswer>;
 export const oddRequestCodec = record<OddRequest>(
   'OddRequest',
   {
@@ -344,6 +603,12 @@ export const measureRequestCodec = record<MeasureRequest>(
   {
     model: text,
   });
+export const measureAnswerCodec = record<MeasureAnswer>(
+  'MeasureAnswer',
+  {
+    measured: flag,
+    busy: flag,
+  }, { since: { busy: false } });
 export const joinRequestCodec = record<JoinRequest>(
   'JoinRequest',
   {
@@ -356,6 +621,11 @@ export const joinRequestCodec = record<JoinRequest>(
     headless: flag,
     durable: flag,
   }, { since: { protocol: 0, incarnation: 0, fresh: false, epoch: 0, headless: false, durable: false } });
+export const joinAnswerCodec = record<JoinAnswer>(
+  'JoinAnswer',
+  {
+    index: uint,
+  });
 export const measuredRequestCodec = record<MeasuredRequest>(
   'MeasuredRequest',
   {
@@ -393,144 +663,171 @@ export const workRequestCodec = record<WorkRequest>(
     entries: list(claimCodec, MAX_CLAIMS),
   });
 
-export const STATUS: RequestKind<null> = {
+export const STATUS: RequestKind<null, StatusAnswer> = {
   method: 'status',
   sender: 'anyone',
   codec: nothing,
+  answer: statusAnswerCodec,
 };
-export const LEADER: RequestKind<null> = {
+export const LEADER: RequestKind<null, LeaderAnswer> = {
   method: 'leader',
   sender: 'anyone',
   codec: nothing,
+  answer: leaderAnswerCodec,
 };
-export const MEASURE_LINK: RequestKind<null> = {
+export const MEASURE_LINK: RequestKind<null, MeasureLinkAnswer> = {
   method: 'measure_link',
   sender: 'anyone',
   codec: nothing,
+  answer: measureLinkAnswerCodec,
 };
-export const RELAY: RequestKind<RelayRequest> = {
+export const RELAY: RequestKind<RelayRequest, RelayAnswer> = {
   method: 'relay',
   sender: 'anyone',
   codec: relayRequestCodec,
+  answer: relayAnswerCodec,
 };
-export const WAIT: RequestKind<WaitRequest> = {
+export const WAIT: RequestKind<WaitRequest, WaitAnswer> = {
   method: 'wait',
   sender: 'anyone',
   codec: waitRequestCodec,
+  answer: waitAnswerCodec,
 };
-export const KV_DIGEST: RequestKind<KvDigestRequest> = {
+export const KV_DIGEST: RequestKind<KvDigestRequest, KvDigestAnswer> = {
   method: 'kv_digest',
   sender: 'anyone',
   codec: kvDigestRequestCodec,
+  answer: kvDigestAnswerCodec,
 };
-export const KV_COPY: RequestKind<KvCopyRequest> = {
+export const KV_COPY: RequestKind<KvCopyRequest, KvCopyAnswer> = {
   method: 'kv_copy',
   sender: 'anyone',
   codec: kvCopyRequestCodec,
+  answer: kvCopyAnswerCodec,
 };
-export const RUN_OPEN: RequestKind<RunOpenRequest> = {
+export const RUN_OPEN: RequestKind<RunOpenRequest, null> = {
   method: 'run_open',
   sender: 'members',
   codec: runOpenRequestCodec,
+  answer: nothing,
 };
-export const RUN_CLOSE: RequestKind<RunCloseRequest> = {
+export const RUN_CLOSE: RequestKind<RunCloseRequest, null> = {
   method: 'run_close',
   sender: 'members',
   codec: runCloseRequestCodec,
+  answer: nothing,
 };
-export const RUN_FOLDER: RequestKind<null> = {
+export const RUN_FOLDER: RequestKind<null, RunFolderAnswer> = {
   method: 'run_folder',
   sender: 'members',
   codec: nothing,
+  answer: runFolderAnswerCodec,
 };
-export const RUN_LEFT: RequestKind<RunLeftRequest> = {
+export const RUN_LEFT: RequestKind<RunLeftRequest, null> = {
   method: 'run_left',
   sender: 'members',
   codec: runLeftRequestCodec,
+  answer: nothing,
 };
-export const LIVE: RequestKind<LiveRequest> = {
+export const LIVE: RequestKind<LiveRequest, null> = {
   method: 'live',
   sender: 'anyone',
   codec: liveRequestCodec,
+  answer: nothing,
 };
-export const TYPING: RequestKind<TypingRequest> = {
+export const TYPING: RequestKind<TypingRequest, null> = {
   method: 'typing',
   sender: 'anyone',
   codec: typingRequestCodec,
+  answer: nothing,
 };
-export const CHECK: RequestKind<CheckRequest> = {
+export const CHECK: RequestKind<CheckRequest, CheckAnswer> = {
   method: 'check',
   sender: 'members',
   codec: checkRequestCodec,
+  answer: checkAnswerCodec,
 };
-export const WITNESS: RequestKind<WitnessRequest> = {
+export const WITNESS: RequestKind<WitnessRequest, WitnessAnswer> = {
   method: 'witness',
   sender: 'members',
   codec: witnessRequestCodec,
+  answer: witnessAnswerCodec,
 };
-export const ODD: RequestKind<OddRequest> = {
+export const ODD: RequestKind<OddRequest, null> = {
   method: 'odd',
   sender: 'members',
   codec: oddRequestCodec,
+  answer: nothing,
 };
-export const MEASURE: RequestKind<MeasureRequest> = {
+export const MEASURE: RequestKind<MeasureRequest, MeasureAnswer> = {
   method: 'measure',
   sender: 'leader',
   codec: measureRequestCodec,
+  answer: measureAnswerCodec,
 };
-export const JOIN: RequestKind<JoinRequest> = {
+export const JOIN: RequestKind<JoinRequest, JoinAnswer> = {
   method: 'join',
   sender: 'anyone',
   codec: joinRequestCodec,
+  answer: joinAnswerCodec,
 };
-export const MEASURED: RequestKind<MeasuredRequest> = {
+export const MEASURED: RequestKind<MeasuredRequest, null> = {
   method: 'measured',
   sender: 'members',
   codec: measuredRequestCodec,
+  answer: nothing,
 };
-export const HELD: RequestKind<HeldRequest> = {
+export const HELD: RequestKind<HeldRequest, null> = {
   method: 'held',
   sender: 'members',
   codec: heldRequestCodec,
+  answer: nothing,
 };
-export const DRAIN: RequestKind<DrainRequest> = {
+export const DRAIN: RequestKind<DrainRequest, null> = {
   method: 'drain',
   sender: 'members',
   codec: drainRequestCodec,
+  answer: nothing,
 };
-export const PAUSED: RequestKind<PausedRequest> = {
+export const PAUSED: RequestKind<PausedRequest, null> = {
   method: 'paused',
   sender: 'members',
   codec: pausedRequestCodec,
+  answer: nothing,
 };
-export const LEAVING: RequestKind<null> = {
+export const LEAVING: RequestKind<null, null> = {
   method: 'leaving',
   sender: 'members',
   codec: nothing,
+  answer: nothing,
 };
-export const LEFT: RequestKind<null> = {
+export const LEFT: RequestKind<null, null> = {
   method: 'left',
   sender: 'anyone',
   codec: nothing,
+  answer: nothing,
 };
-export const SUSPECT: RequestKind<SuspectRequest> = {
+export const SUSPECT: RequestKind<SuspectRequest, null> = {
   method: 'suspect',
   sender: 'members',
   codec: suspectRequestCodec,
+  answer: nothing,
 };
-export const PROPOSE: RequestKind<ProposeRequest> = {
+export const PROPOSE: RequestKind<ProposeRequest, null> = {
   method: 'propose',
   sender: 'members',
   codec: proposeRequestCodec,
+  answer: nothing,
 };
-export const WORK: RequestKind<WorkRequest> = {
+export const WORK: RequestKind<WorkRequest, null> = {
   method: 'work',
   sender: 'members',
   codec: workRequestCodec,
+  answer: nothing,
 };
 
 /** What is asked of whoever leads. */
-export const LEADER_REQUESTS: readonly RequestKind<unknown>[] = [
+export const LEADER_REQUESTS: readonly RequestKind<unknown, unknown>[] = [
   JOIN,
   MEASURED,
   HELD,

@@ -3,29 +3,40 @@
 import { describe, expect, it } from 'vitest';
 
 import { breakersSaid, delaysAmong, factsOf, type Known } from '../../../ui/mesh/member_card';
-import { reportOf, Reports } from '../../../ui/mesh/reports';
+import { type Report, reportOf, Reports } from '../../../ui/mesh/reports';
 import { sayable, spoken } from '../../../ui/conversation/read_aloud';
+import { BadCommand } from '../../../src/errors';
 import { EMPTY_STATE } from '../../../src/state/mesh_state';
+import { STATUS } from '../../../src/wire/generated/requests';
+import { readAnswer } from '../../../src/wire/request_kind';
 
 const A = 'a'.repeat(32);
 const B = 'b'.repeat(32);
-const REPORT = reportOf({
+const SAID = {
+  ...{ name: 'ann', agent: 'shoal', runs: [[0, 9]], rss_bytes: 0, pledge_bytes: 0, tokens: 0 },
   ...{ steps: 1200, active: 1, sessions: 2, tokens_per_s_milli: 18_400 },
   ...{ weight_bytes: 200e6, kv_bytes: 40e6, rtt_us: { [B]: 1500 } },
-});
+};
+const reported = (more: object): Report => reportOf(readAnswer(STATUS, { ...SAID, ...more }));
+const REPORT = reported({});
 
 describe('reports', () => {
-  it('are decoded, whatever a peer says', () => {
+  it('are decoded', () => {
     expect(REPORT).toMatchObject({ steps: 1200, active: 1, sessions: 2, tokensPerS: 18.4 });
     expect(REPORT.rttS.get(B)).toBe(0.0015);
-    const odd = reportOf({ steps: '7', active: -1, sessions: Number.NaN, kv_bytes: 1e300, rtt_us: [null] });
-    expect(odd).toMatchObject({ steps: 0, active: 0, sessions: 0, kvBytes: 0, weightBytes: 0 });
-    expect([...odd.rttS.values()]).toEqual([0]);
-    expect(reportOf({ rtt_us: null }).rttS.size).toBe(0);
-    const steps = [[0, 9, 21_500], [9, 20], 'x', [1, 2, -3]];
-    expect(reportOf({ step_us: steps }).stepUs).toEqual([[0, 9, 21_500]]);
-    expect(reportOf({ step_us: {} }).stepUs).toEqual([]);
-    expect(reportOf({ step_us: Array.from({ length: 999 }, () => [0, 1, 2]) }).stepUs).toHaveLength(64);
+    const steps = [
+      [0, 9, 21_500],
+      [9, 20, 0],
+    ];
+    expect(reported({ step_us: steps }).stepUs).toEqual([[0, 9, 21_500]]);
+    expect(reported({ step_us: Array.from({ length: 999 }, () => [0, 1, 2]) }).stepUs).toHaveLength(64);
+  });
+
+  it.each<object>([
+    ...[{ steps: '7' }, { active: -1 }, { sessions: Number.NaN }, { kv_bytes: 1e300 }, { rtt_us: [null] }],
+    ...[{ rtt_us: null }, { step_us: {} }, { step_us: [[9, 20]] }, { breakers: [7] }, { runs: [[4, 4]] }],
+  ])('with another value are none: %j', (change) => {
+    expect(() => reported(change)).toThrow(BadCommand);
   });
 
   it('tell who works: whoever ran steps since the report before', () => {
@@ -78,8 +89,13 @@ describe('the card of a peer', () => {
   });
 
   it('says who leaves it, or a link to it, alone', () => {
-    const breakers = [[B, 'open'], [`${A}>${B}`, 'half-open'], [A, 'open'], [B, 'shut'], 7];
-    const report = reportOf({ breakers });
+    const breakers = [
+      [B, 'open'],
+      [`${A}>${B}`, 'half-open'],
+      [A, 'open'],
+      [B, 'shut'],
+    ];
+    const report = reported({ breakers });
     expect(report.breakers).toHaveLength(3);
     const said = breakersSaid(B, new Map([[A, report]]), new Map([[A, 'studio']]));
     expect(factsOf({ ...known, standsBy: [], breakers: said }).slice(0, 2)).toEqual([

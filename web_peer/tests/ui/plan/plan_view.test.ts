@@ -8,9 +8,13 @@ import type { Run } from '../../../src/state/plan_record';
 import type { PlannerUnit } from '../../../src/coordination/plan_request';
 import type { PlanView } from '../../../ui/app/view';
 import { type PlanSeen, planView } from '../../../ui/plan/plan_view';
-import { reportOf } from '../../../ui/mesh/reports';
+import type { Report } from '../../../ui/mesh/reports';
 
 const [ME, ADA, BOB, CHO] = ['me', 'ada', 'bob', 'cho'] as const;
+const IDLE: Report = {
+  ...{ steps: 0, active: 0, sessions: 0, tokensPerS: 0, weightBytes: 0, kvBytes: 0 },
+  ...{ rttS: new Map(), stepUs: [], breakers: [] },
+};
 const KINDS = ['embed', 'attn', 'ffn', 'attn', 'ffn', 'head'] as const;
 const UNITS: readonly PlannerUnit[] = KINDS.map((kind, at) => ({
   name: `${kind}.${at}`,
@@ -106,17 +110,18 @@ describe('the plan', () => {
   });
 
   it('shows what was measured: stages as their peers report them, round trips as they are now', () => {
-    const reports = new Map([
+    const reports = new Map<string, Report>([
       [
         ME,
-        reportOf({
-          step_us: [
+        {
+          ...IDLE,
+          stepUs: [
             [0, 3, 3900],
             [3, 6, 1],
           ],
-        }),
+        },
       ],
-      [ADA, reportOf({ step_us: [[0, 6, 7000]], rtt_us: { [ME]: 9000 } })],
+      [ADA, { ...IDLE, stepUs: [[0, 6, 7000]], rttS: new Map([[ME, 0.009]]) }],
     ]);
     const answer = { route: [ME, ADA], tokensPerS: 50 };
     const view = shown(meshOf(MEMBERS), { reports, answer });
@@ -130,7 +135,7 @@ describe('the plan', () => {
   it('puts into each memory what the plan gives it', () => {
     const idle = member(CHO, [], { profile: profile({ provider: 'wasm', memoryBytes: 999 }) });
     const asks = member('dee', [], { compute: false, profile: null });
-    const reports = new Map([[ADA, reportOf({ weight_bytes: 290, kv_bytes: 7 })]]);
+    const reports = new Map([[ADA, { ...IDLE, weightBytes: 290, kvBytes: 7 }]]);
     const view = shown(meshOf([idle, asks, ...MEMBERS]), { reports });
     expect(view.memory.map(({ peer }) => peer)).toEqual([ME, ADA, BOB, CHO]);
     expect(view.memory).toMatchObject([
