@@ -47,6 +47,7 @@ FOUND: Final[dict[str, int]] = {
     "48-heartbeats-do-not-probe": 0,
     "49-reads-dropped": 443,
     "50-no-suspend-rule": 117,
+    "51-learners-ahead-of-commit": 0,
 }
 
 # This changes nothing that anybody could notice, because another part of the core covers it; why is in the docs.

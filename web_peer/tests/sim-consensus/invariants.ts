@@ -155,6 +155,10 @@ export class Invariants {
       }
     } else if (body.kind === 'append' && member.role === 'leader' && term === member.term) {
       this.claims(member, body.commit);
+      const last = body.entries.at(-1)?.index ?? 0;
+      if (last > this.committed && !member.config.voters.includes(to)) {
+        throw new Wrong(`${id} sends the learner ${to} entries that are not committed`);
+      }
     }
   }
 
