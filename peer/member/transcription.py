@@ -7,6 +7,8 @@ and values of every block, is in their caches, and survives a lost peer as other
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -14,7 +16,17 @@ from typing import Final
 
 import numpy as np
 
-from peer.errors import BadCommand, CannotServe, NoPlan, PeerError, RunFailed
+from peer.errors import (
+    AnswerFailed,
+    BadCommand,
+    CannotServe,
+    MeshFull,
+    MustContribute,
+    NoPlan,
+    PeerError,
+    RunFailed,
+    TransportError,
+)
 from peer.member.mesh_member import MeshMember
 from peer.model.sound import Samples, Spectrogram, window_of
 from peer.model.speech_asked import Segment, SpeechAsked, Written
@@ -29,8 +41,12 @@ from planner.model.manifest import Manifest
 from planner.model.speech import Speech, languages_line
 
 LEARNT_WITHIN_S: Final = 5.0  # what is not here by then writes no speech as yet
+AGAIN_S: Final = 0.5  # after a window that broke off, since a peer that is lost may still be in the plan
+AGAIN_WITHIN_S: Final = 60.0  # as long as a mesh takes to place again what was lost
 MEL: Final = "mel"  # the input of an encoder
 ENCODED: Final = "encoded"  # its output
+
+log = logging.getLogger(__name__)
 
 
 class Transcriber:
@@ -111,14 +127,15 @@ class Transcriber:
             rows = await self._encoded(run, window_of(frames, seek, speech.frames))
             if writing.language is None and speech.languages:
                 prompt = ends.window(rows, (speech.start,), lambda logits, _: _alone(logits, speech))
-                (language,) = await _tokens(conversation, prompt, Settings(max_tokens=1, ignore_end=True))
+                (language,) = await _tokens(
+                    conversation, ends, prompt, Settings(max_tokens=1, ignore_end=True)
+                )
                 writing = replace(writing, language=language)
                 prompt = ends.again(writing.prompt, by_rules(writing))
             else:
                 prompt = ends.window(rows, writing.prompt, by_rules(writing))
-            found = await _tokens(
-                conversation, prompt, Settings(sampling=asked.sampling, max_tokens=asked.max_tokens)
-            )
+            settings = Settings(sampling=asked.sampling, max_tokens=asked.max_tokens)
+            found = await _tokens(conversation, ends, prompt, settings)
             tokens = [token for token in found if token != writing.end]
             shares = ends.log_shares
             parts, later = parts_of(tokens, speech, seek, count)
@@ -161,7 +178,23 @@ def _alone(logits: Floats, speech: Speech) -> Floats:
     return found
 
 
-async def _tokens(conversation: Conversation, prompt: tuple[int, ...], settings: Settings) -> list[int]:
+async def _tokens(
+    conversation: Conversation, ends: SpeechEnds, prompt: tuple[int, ...], settings: Settings
+) -> list[int]:
+    """The tokens of a window, which is begun again where it breaks off: it would be written with the same words."""
+    until = time.monotonic() + AGAIN_WITHIN_S
+    while True:
+        ends.forget()
+        try:
+            return await _tokens_once(conversation, prompt, settings)
+        except (AnswerFailed, TransportError) as error:
+            if isinstance(error, MeshFull | MustContribute) or time.monotonic() >= until:
+                raise
+            log.info("a window is written again: %s", error)
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _tokens_once(conversation: Conversation, prompt: tuple[int, ...], settings: Settings) -> list[int]:
     found: list[int] = []
     async with aclosing(conversation.tokens(prompt, settings)) as pieces:
         async for piece in pieces:

@@ -52,6 +52,10 @@ class SpeechEnds:
         self._drawn.clear()
         return (*range(self._first, self._first + len(self._rows)), *prompt)
 
+    def forget(self) -> None:
+        """The window is written anew."""
+        self._drawn.clear()
+
     @property
     def log_shares(self) -> tuple[float, ...]:
         """Of the tokens that were drawn, the logarithms of their probabilities."""

@@ -43,6 +43,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
     GPT_OSS,
 )
 
+SPEECH: Final = (  # planner.importers.speech
+    "Whisper",
+    "-",
+    "whisper",
+    "writes what is said: an encoder of sound, and attention to its rows in each block",
+)
+
 Kind = Literal["gguf", "folder"]
 
 
@@ -80,4 +87,4 @@ def rows() -> list[tuple[str, str, str, str]]:
     return [
         (each.title, ", ".join(each.gguf.families), ", ".join(each.folder.families), each.apart)
         for each in FAMILIES
-    ]
+    ] + [SPEECH]
