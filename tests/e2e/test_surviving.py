@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from peer.member.peer_options import MeshOptions
+from peer.member.peer_options import Lent, MeshOptions
 from peer.state.protection import PRESETS
 from peer.validation.runs.loss_runner import Load, Runner
 from peer.validation.scenarios.faults import Name
@@ -27,7 +27,7 @@ RUNS = (
 @pytest.mark.series
 async def test_answers_survive_kills_and_a_freeze(models: Models) -> None:
     options = MeshOptions(512, 4, "latency", (31,), PRESETS["high"])
-    shape = Shape(models.ids["8bit"], options, 2 * STAGES, PLEDGE, 1, "aiortc")
+    shape = Shape(models.ids["8bit"], options, 2 * STAGES, Lent(PLEDGE), 1, "aiortc")
     lines: list[str] = []
     last_words: list[Callable[[], None]] = []
     async with rig(shape, models.store, relayed=False, seed=SEED, last_words=last_words) as made:

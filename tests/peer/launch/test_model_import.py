@@ -59,6 +59,7 @@ from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest, encode_manifest
 from planner.model.store import BlobRef, Store
 from planner.types import WeightFormat
+from tests.planner.importers.families.checkpoints import load, write_folder
 from tests.planner.importers.onnx import made_up
 from tests.planner.importers.onnx.cut_models import imported
 from tests.planner.importers.onnx.made_up import Made
@@ -81,9 +82,9 @@ def imports(monkeypatch: pytest.MonkeyPatch) -> Imports:
     counted = Imports()
     build = model_import.build_model
 
-    def counting(*args: Any) -> str:
+    def counting(*args: Any, **more: Any) -> str:
         counted.count += 1
-        return build(*args)
+        return build(*args, **more)
 
     monkeypatch.setattr(model_import, "build_model", counting)
     monkeypatch.setattr("peer.audit.envelope_recording.record", lambda *_: None)
@@ -234,8 +235,8 @@ def test_a_file_that_changes_during_its_import_is_not_remembered(
     store, name = Store(tmp_path / "store"), gguf(tmp_path / "model.gguf", 1)
     build = model_import.build_model
 
-    def disturbed(*args: Any) -> str:
-        model_id = build(*args)
+    def disturbed(*args: Any, **more: Any) -> str:
+        model_id = build(*args, **more)
         gguf(tmp_path / "model.gguf", 2)
         return model_id
 
@@ -637,3 +638,22 @@ def test_a_model_that_an_older_version_stored_says_what_to_do(tmp_path: Path) ->
     model_id = store.put_manifest(b'{"format":"shoal-1","name":"old","units":[]}')
     with pytest.raises(OldFormat, match=rf"model {model_id[:12]}: .*shoal-1.*: import the model again"):
         find_or_import(store, model_id[:12], "8bit")
+
+
+def test_experts_in_units_of_their_own_are_another_model(
+    tmp_path: Path, imports: Imports, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixture = write_folder(load("mixtral").but(vocab_size=TINY.vocab), tmp_path / "mixture")
+    TINY.write_tokenizer(mixture)
+    words = ["import", str(mixture), "--weights", "f32", "--store", str(tmp_path / "store")]
+    assert main([*words, "--expert-units", "4"]) == 0
+    *_, apart = capsys.readouterr().out.split()
+    store = Store(tmp_path / "store")
+    whole = find_or_import(store, str(mixture), "f32")
+    assert (imports.count, len(store.models())) == (2, 2)
+    assert (
+        find_or_import(store, str(mixture), "f32") == whole != apart == find_or_import(store, apart, "8bit")
+    )
+    assert imports.count == 2
+    assert main([*words, "--expert-units", "9"]) == 1
+    assert "in 1 to 8 units expected" in capsys.readouterr().err
