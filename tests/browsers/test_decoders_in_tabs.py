@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
+from peer.member.peer_options import PeerOptions
 from peer.origin.answer_stream import Delta, Finished, Settings
 from peer.state.decoder_sight import seen_as
 from peer.state.generated.commands import (
@@ -25,13 +27,17 @@ from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
-from tests.browsers.harness import Driver, Models, TabInBrowser, founded, launch, visit
+from signaling.server import ServerOptions, serve
+from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founded, launch, visit
+from tests.browsers.page import Page
+from tests.browsers.voter_processes import Watch, processes
 from tests.patience import WITHIN_S
 from tests.planner.tiny_models import TinyModel
 
 OTHER: Final = "other"
 PROMPT: Final = "hello, two models of the world"
 TOKENS: Final = 40
+LONG: Final = 200
 CONTEXT: Final = 256
 
 
@@ -43,31 +49,23 @@ def put_other(home: Path, store: Store) -> DecoderOffered:
     return DecoderOffered(OTHER, model, units, CONTEXT, 2, "latency")
 
 
-async def nothing() -> None:
-    """What is done in the middle of most answers."""
-
-
 async def asked(
     mesh: MeshMember,
     name: str,
     count: int = TOKENS,
-    at: int = -1,
-    action: Callable[[], Awaitable[None]] = nothing,
-    over: set[str] | None = None,
+    over: Callable[[set[str]], bool] = bool,
 ) -> list[int]:
-    """The tokens that a process gets of that model; "": the mesh's own. `action` is done when `at` of them are here;
-    `over`: the peers that must have computed the last of them.
+    """The tokens that a process gets of that model; "": the mesh's own. `over`: what is true of the peers that
+    computed the last of them.
     """
     conversation = (await mesh.answering(name or None)).conversation()
     found: list[int] = []
     try:
         async for piece in conversation.complete(PROMPT, Settings(max_tokens=count, ignore_end=True)):
-            if isinstance(piece, Finished) and over is not None:
-                assert set(piece.route) == over
+            if isinstance(piece, Finished):
+                assert over(set(piece.route)), piece.route
             elif isinstance(piece, Delta) and piece.token >= 0:
                 found.append(piece.token)
-                if len(found) == at:
-                    await action()
     finally:
         conversation.close()
     return found
@@ -80,13 +78,6 @@ async def asked_by(tab: TabInBrowser, name: str, count: int = TOKENS) -> list[in
     return tokens
 
 
-async def until_refused(tab: TabInBrowser) -> None:
-    """Asks the further model until the tab has heard that there is none any more. Raises RuntimeError then."""
-    async with asyncio.timeout(WITHIN_S):
-        while True:
-            await asked_by(tab, OTHER, 1)
-
-
 async def offered(mesh: MeshMember, offer: DecoderOffered) -> None:
     """Has the mesh answer with it, too."""
     await mesh.propose(offer)
@@ -95,27 +86,38 @@ async def offered(mesh: MeshMember, offer: DecoderOffered) -> None:
     )
 
 
-@pytest.mark.parametrize("browser", ["firefox"])
-async def test_a_tab_asks_a_further_model_beside_the_meshs_own(
-    driver: Driver, harness: Path, tiny: tuple[Store, str], tmp_path: Path, browser: str
+async def test_a_person_chooses_which_model_answers(
+    driver: Driver, app: Path, tiny: tuple[Store, str], tmp_path: Path
 ) -> None:
+    """By keyboard: the choice comes with an offer, an answer says who gave it, and a withdrawal is said."""
     store, own = tiny
-    async with founded(Models(store, {"f32": own}), harness, weights="f32") as mesh:
+    select = "document.querySelector('.model-choice select')"
+    async with founded(Models(store, {"f32": own}), app, weights="f32") as mesh:
         assert mesh.link is not None
-        await mesh.until_serving(WITHIN_S)
+        made = await visit(driver, "chromium")
+        page = Page(await made.tab(mesh.link.url()))
+        await page.until("document.querySelector('.pill.is-ready')")
+        assert await page.run(f"{select} === null"), "one model is no choice"
         await offered(mesh, put_other(tmp_path, store))
-        expected = {name: await asked(mesh, name) for name in ("", OTHER)}
-        assert expected[""] != expected[OTHER]
-        made = await visit(driver, browser)
-        tab = await made.tab(mesh.link.server)
-        status = await tab.join(mesh.link.url(), lends=False)
-        assert status["state"] == "in", status
-        both = await asyncio.gather(*(asked_by(tab, name) for name in expected))
-        assert dict(zip(expected, both, strict=True)) == expected
+        await page.until(f"[...({select}?.options ?? [])].some(({{ text }}) => text === '{OTHER}')")
+        await page.sized(390, 844)
+        height = await page.run(f"{select}.getBoundingClientRect().height")
+        assert height >= 44, "a finger finds it"
+        await page.run(f"{select}.focus()")
+        await page.key("ArrowDown")
+        await page.until(f"{select}.value === '{OTHER}'")
+        await page.ask("Who is there?")
+        await page.until(f"document.querySelector('.answer-by')?.textContent === '{OTHER}'")
+        await page.until("document.querySelector('.answer[aria-busy=false] .facts')")
+        assert await page.run("document.querySelector('.failed') === null")
         await mesh.propose(ModelWithdrawn(OTHER))
-        with pytest.raises(RuntimeError, match=f"is offered under the name {OTHER}"):
-            await until_refused(tab)
-        assert await asked_by(tab, "") == expected[""]
+        await page.until_says(f"{OTHER} is not offered any more: choose another model.", WITHIN_S)
+        await page.run(f"{select}.focus()")
+        await page.key("ArrowUp")
+        await page.until(f"{select} === null")  # one is left, which the conversation has from now on
+        await page.ask("And now?")
+        await page.until("document.querySelectorAll('.answer[aria-busy=false] .facts').length === 2")
+        assert await page.run("document.querySelectorAll('.answer-by').length === 1")
         await made.close()
 
 
@@ -151,19 +153,31 @@ async def placed(mesh: MeshMember, *stages: PlanStage) -> None:
             )
 
 
+@pytest.mark.parametrize(
+    ("source", "cuts"),
+    [
+        ("two_blocks", None),
+        pytest.param("models", (31,), marks=pytest.mark.soak),  # all of it, half of that on a tab
+    ],
+)
 async def test_tabs_compute_a_further_model_and_one_is_killed_in_mid_answer(
-    driver: Driver, harness: Path, two_blocks: Models, tmp_path: Path
+    driver: Driver,
+    harness: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    source: str,
+    cuts: tuple[int, ...] | None,
 ) -> None:
     """A process, a tab of Chromium and one of Firefox; every answer as it is of the process alone."""
-    store = two_blocks.store
-    many = 150
-    async with founded(two_blocks, harness, weights="f32") as mesh:
+    own: Models = request.getfixturevalue(source)
+    store, few = own.store, 150 if cuts is None else 40
+    async with founded(own, harness, weights="f32") as mesh:
         assert mesh.link is not None
         # Before there are tabs: each model in one piece, on the process.
         await mesh.until_serving(WITHIN_S)
         offer = put_other(tmp_path, store)
         await offered(mesh, offer)
-        expected = {name: await asked(mesh, name, many) for name in ("", OTHER)}
+        expected = {"": await asked(mesh, "", few), OTHER: await asked(mesh, OTHER, LONG)}
         assert expected[""] != expected[OTHER]
         chromium = await launch(driver, "chromium", tmp_path / "profile")
         firefox = await visit(driver, "firefox")
@@ -177,26 +191,99 @@ async def test_tabs_compute_a_further_model_and_one_is_killed_in_mid_answer(
         assert await mesh.view.until(
             lambda state: all(state.members[peer].profile is not None for peer in ids.values()), WITHIN_S
         )
+        if cuts is not None:
+            mesh.set_cuts(cuts)
+            assert await mesh.view.until(
+                lambda state: (plan := state.serving()) is not None and len(plan.stages) > 1, WITHIN_S
+            )
         border, mib = offer.units // 2, 1 << 20
-        await placed(
-            mesh,
+        halves = (
             PlanStage(0, border, ids["chromium"], (mesh.me,), mib, mib, mib),
             PlanStage(border, offer.units, ids["firefox"], (mesh.me,), mib, mib, mib),
         )
+        await placed(mesh, *halves)
         both = await asyncio.gather(
-            asked(mesh, "", many),
-            asked(mesh, OTHER, many, over=set(ids.values())),
-            asked_by(tabs["firefox"], OTHER, many),
+            asked(mesh, "", few),
+            asked(mesh, OTHER, LONG),
+            asked_by(tabs["firefox"], OTHER, LONG),
         )
         assert both == [expected[""], expected[OTHER], expected[OTHER]]
+        for name, tab in tabs.items():
+            assert await tab.run(f"shoal.steps({OTHER!r})") > 0, f"{name} computed nothing"
 
-        # The tab that computes the first half is killed in the middle of an answer; both models answer on.
-        both = await asyncio.gather(
-            asked(mesh, "", many), asked(mesh, OTHER, many, 20, chromium.kill, {mesh.me, ids["firefox"]})
-        )
-        assert both == [expected[""], expected[OTHER]]
+        # The tab that computes the first half is killed while one answer follows on the other; both models answer on.
+        await placed(mesh, *halves)
+        killing = asyncio.ensure_future(chromium.kill())
+
+        async def asked_on(name: str, count: int) -> None:
+            while not killing.done():  # so the last one was under way
+                assert await asked(mesh, name, count) == expected[name]
+
+        await asyncio.gather(asked_on("", few), asked_on(OTHER, LONG))
+        await killing
         assert await mesh.view.until(lambda state: ids["chromium"] not in state.members, WITHIN_S)
         assert await mesh.view.until(lambda state: seen(state).serving() is not None, WITHIN_S)
-        assert await asked_by(tabs["firefox"], OTHER, many) == expected[OTHER]
-        assert await asked_by(tabs["firefox"], "", many) == expected[""]
+        assert (
+            await asked(mesh, OTHER, LONG, over=lambda route: ids["chromium"] not in route) == expected[OTHER]
+        )
+        assert await asked_by(tabs["firefox"], OTHER, LONG) == expected[OTHER]
+        assert await asked_by(tabs["firefox"], "", few) == expected[""]
         await firefox.close()
+
+
+def doubled(state: MeshState, peers: set[str]) -> bool:
+    """Each of `peers` holds every stage of the further model."""
+    plan = seen(state).serving()
+    return plan is not None and all(
+        peers == {stage.primary, *stage.standbys}
+        and all((stage.first, stage.stop) in seen(state).members[peer].held for peer in peers)
+        for stage in plan.stages
+    )
+
+
+@pytest.mark.soak
+async def test_a_tab_that_coordinates_plans_a_further_model(
+    driver: Driver, harness: Path, tiny: tuple[Store, str], tmp_path: Path
+) -> None:
+    """The founder introduces and offers; it is killed, and of the tabs that are left one pauses and comes back."""
+    store, model = tiny
+    other = put_other(tmp_path, store).model
+    async with (
+        serve(ServerOptions(web_app=harness), store) as meeting,
+        processes(store.root, tmp_path) as others,
+    ):
+        link = await others.start("founder", "found", model, meeting.url, "0", other)
+        opened: dict[str, tuple[Browser, TabInBrowser]] = {}
+        for browser in ("chromium", "firefox"):
+            made = await launch(driver, browser, tmp_path / browser)
+            tab = await made.tab(meeting.url)
+            status = await tab.join(link, lends=True)
+            assert status["state"] == "in", status
+            opened[status["me"]] = made, tab
+        asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
+        async with join(link, asks, store) as mesh:
+            tabs = set(opened)
+            watch = Watch(mesh)
+            await watch.until(lambda: watch.whole(3), "three voters")
+            assert await mesh.view.until(lambda state: doubled(state, tabs), WITHIN_S)
+            expected = {name: await asked(mesh, name) for name in ("", OTHER)}
+            lost = mesh.view.leader
+            assert lost is not None
+            assert lost not in opened
+            await others.kill("founder")
+            await watch.until(lambda: watch.led_without(lost), "a leader without the founder")
+            leader = mesh.view.leader
+            assert leader in opened
+            (paused,) = tabs - {leader}
+            await opened[paused][1].run("shoal.pause()")
+            assert await mesh.view.until(lambda state: doubled(state, {leader}), WITHIN_S)
+            before = seen(mesh.view.state).last_version
+            assert await asked(mesh, OTHER) == expected[OTHER]
+            assert mesh.view.leader == leader
+            await opened[paused][1].run("shoal.resume()")
+            assert await mesh.view.until(lambda state: doubled(state, tabs), WITHIN_S)
+            assert seen(mesh.view.state).last_version > before
+            both = await asyncio.gather(*(asked(mesh, name) for name in expected))
+            assert both == list(expected.values())
+        for made, _ in opened.values():
+            await made.close()

@@ -1,6 +1,7 @@
 """A peer in a process of its own, which a test can kill and start again: it votes soon, and keeps its log.
 
-STORE STATE found MODEL SERVER MEMORY prints the link; STORE STATE join LINK NAME.
+STORE STATE found MODEL SERVER MEMORY [FURTHER] prints the link, and offers FURTHER, a model that answers in words,
+under the name `other`; STORE STATE join LINK NAME.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from peer.coordination.voter_policy import Patience
 from peer.launch.tether import end_with_parent
 from peer.member.joining import Founding, found, join
 from peer.member.peer_options import MeshOptions, PeerOptions
+from peer.state.generated.commands import DecoderOffered
 from peer.state.protection import PRESETS
 from peer.storage.peer_keys import kept_identity
+from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from signaling.invites import parse_link
 from signaling.keys import identity_from_seed
@@ -28,7 +31,7 @@ HASTY = Patience(settle_ms=300, long_ms=600, lost_ms=2000, calm_ms=300, again_ms
 MEMORY = 1 << 30
 
 
-async def founder(store: Store, state: Path, model: str, server: str, memory: int) -> None:
+async def founder(store: Store, state: Path, model: str, server: str, memory: int, *further: str) -> None:
     """Of a mesh whose key is drawn from the server's address, so that it is the same after a restart."""
     key = identity_from_seed(hashlib.sha256(server.encode()).digest())
     promise = Founding(
@@ -38,6 +41,9 @@ async def founder(store: Store, state: Path, model: str, server: str, memory: in
     with kept_identity(state, key.id) as kept:
         async with found(promise, options, store, key, kept=kept) as mesh:
             assert mesh.link is not None
+            for each in further:
+                units = len(decode_manifest(store.manifest_bytes(each)).units)
+                await mesh.propose(DecoderOffered("other", each, units, 256, 2, "latency"))
             print(mesh.link.url(), flush=True)
             await mesh.ended.wait()
 
@@ -52,8 +58,8 @@ async def joiner(store: Store, state: Path, link: str, name: str) -> None:
 
 async def main(store: str, state: str, how: str, *words: str) -> None:
     if how == "found":
-        model, server, memory = words
-        await founder(Store(Path(store)), Path(state), model, server, int(memory))
+        model, server, memory, *further = words
+        await founder(Store(Path(store)), Path(state), model, server, int(memory), *further)
     else:
         link, name = words
         await joiner(Store(Path(store)), Path(state), link, name)

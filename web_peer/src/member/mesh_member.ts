@@ -8,6 +8,7 @@ import { keepAccounts } from '../audit/accounting';
 import { Checks } from '../audit/step_checks';
 import type { Conversation } from '../origin/answer_stream';
 import { Canaries } from '../audit/canaries';
+import type { AllDecoders } from './decoder_parts';
 import { BadCommand, NoPlan } from '../errors';
 import { openRun, type RunClient } from '../origin/run_client';
 import type { Fetcher } from '../model/fetcher';
@@ -64,6 +65,7 @@ export class MeshMember {
   readonly model: LocalModel;
   readonly stage: StageHost;
   readonly sessions: SessionHost;
+  readonly decoders: AllDecoders; // further models that answer in words
   readonly client: SignalingClient;
   readonly link: InviteLink;
   readonly part: LogPart; // in the log
@@ -92,6 +94,7 @@ export class MeshMember {
     this.model = model;
     this.stage = stage;
     this.sessions = sessions;
+    this.decoders = parts.decoders;
     this.client = client;
     this.link = link;
     this.called = name;
@@ -130,7 +133,7 @@ export class MeshMember {
 
   /** Whether an answer that this tab asked for is under way. */
   isAnswering(): boolean {
-    return [this.own, ...[...this.parts.decoders].map(({ asked }) => asked)].some((each) => each.answering());
+    return [this.own, ...[...this.decoders].map(({ asked }) => asked)].some((each) => each.answering());
   }
 
   /**
@@ -139,13 +142,13 @@ export class MeshMember {
    */
   async answering(name = ''): Promise<AnsweringModel> {
     if (name === '' || this.view.state.model?.name === name) return this.own;
-    return this.parts.decoders.named(name).learn(this.fetching());
+    return this.decoders.named(name).learn(this.fetching());
   }
 
   /** How the model of that name is asked; null where there is none. Its tokenizer need not be here. */
   asked(name: string): AnsweringModel | null {
     if (name === '' || this.view.state.model?.name === name) return this.own;
-    return this.parts.decoders.find(name)?.asked ?? null;
+    return this.decoders.find(name)?.asked ?? null;
   }
 
   /** The model's tokenizer and template, once they are here. */
@@ -201,7 +204,7 @@ export class MeshMember {
       manifest: this.model.manifest,
       held: new Map([...state.members].map(([peer, { held }]) => [peer, held])),
     };
-    const further = [...this.parts.decoders].map(({ name, parts }) => ({
+    const further = [...this.decoders].map(({ name, parts }) => ({
       manifest: parts.model.manifest,
       held: state.decoders.get(name)?.held ?? new Map<string, readonly Run[]>(),
     }));

@@ -88,6 +88,8 @@ export interface Harness {
   ask(question: string, maxTokens: number): Promise<Answer>;
   /** `model`: which one, by name; absent: the mesh’s own. */
   complete(prompt: string, maxTokens: number, model?: string): Promise<Answer>;
+  /** Steps that this tab has computed of the further model of that name. */
+  steps(model: string): number;
   /** One item through a model that the mesh offers: arrays in and out, their bytes in hexadecimal. */
   run(model: string, inputs: Readonly<Record<string, HexArray>>): Promise<Record<string, HexArray>>;
   /** Stops the answer under way. */
@@ -304,6 +306,7 @@ window.shoal = {
   status,
   ask: (question, maxTokens) => answer(question, maxTokens, false),
   complete: (prompt, maxTokens, model) => answer(prompt, maxTokens, true, model),
+  steps: (model) => tab?.mesh?.decoders.find(model)?.parts.stage.core.stepsRun ?? 0,
   run,
   stop: () => asking?.stop(),
   pause: async () => tab?.pause(),
