@@ -36,12 +36,13 @@ from peer.dataflow.value_codec import Array, arrays_of
 from peer.errors import CannotServe
 from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
+from peer.gateway.rerank_requests import ranked
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Tool, ToolCall, style_of, tool_of
-from peer.member.embedding_models import embeddings
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
+from peer.member.text_models import embeddings, text_scores
 from peer.member.transcription import open_transcriber
 from peer.model.sound import decoded
 from peer.model.speech_asked import Segment, SpeechAsked
@@ -308,6 +309,18 @@ class Mesh:
             await transcriber.close()
         return Transcript(plain(parts), tuple(parts), heard)
 
+    async def rerank(
+        self, query: str, documents: Sequence[str], model: str | None = None
+    ) -> list[tuple[int, float]]:
+        """The places of the documents and how well each answers the query, the best first, by a cross-encoder that the
+        mesh offers beside its own.
+
+        `model`: its name; None: the only one that ranks texts. Raises as `embed` does, BadCommand for a document that
+        is longer with the query than the model takes.
+        """
+        scores = await text_scores(self._member, query, documents, model)
+        return [(place, float(scores[place])) for place in ranked(scores)]
+
     async def _asked(self, options: Options) -> AnsweringModel:
         name = options.get("model")
         if name is None:
@@ -414,6 +427,12 @@ class BlockingMesh:
     ) -> Transcript:
         """As Mesh.transcribe."""
         return self._loop.run(self._mesh.transcribe(path, model, language, translate=translate))
+
+    def rerank(
+        self, query: str, documents: Sequence[str], model: str | None = None
+    ) -> list[tuple[int, float]]:
+        """As Mesh.rerank."""
+        return self._loop.run(self._mesh.rerank(query, documents, model))
 
     def map(
         self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None

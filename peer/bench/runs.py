@@ -29,10 +29,10 @@ from peer.errors import CannotServe
 from peer.launch.local_mesh import joined
 from peer.launch.model_import import find_or_import, find_or_import_graph
 from peer.launch.terminal import say
-from peer.member.embedding_models import embeddings
 from peer.member.joining import Founding, found
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Lent, MeshOptions, PeerOptions
+from peer.member.text_models import embeddings
 from peer.origin.run_client import RunClient
 from peer.state.generated.commands import ModelOffered, ModelPlaced, Objective, RunStage
 from peer.state.mesh_state import MeshState

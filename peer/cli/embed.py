@@ -14,7 +14,7 @@ from peer.cli.chat import asker
 from peer.errors import BadCommand
 from peer.launch.counting import counting
 from peer.launch.terminal import interrupts, reporting, say, write
-from peer.member.embedding_models import embeddings
+from peer.member.text_models import embeddings
 from peer.session.evidence import Floats
 
 

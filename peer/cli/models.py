@@ -11,6 +11,7 @@ from typing import Final
 from peer.launch.stored_models import Kind, StoredModel, stored_model
 from peer.launch.terminal import out, say
 from peer.member.byte_sizes import bytes_text
+from planner.importers.encoders.table import encoder_rows
 from planner.importers.families.table import rows as families
 from planner.model.import_index import ImportIndex
 from planner.model.store import Store
@@ -18,6 +19,7 @@ from planner.model.store import Store
 _STATES: Final = {
     Kind.ANSWERS: "",
     Kind.EMBEDDINGS: "for embeddings",
+    Kind.RANKS: "for ranking",
     Kind.GRAPH: "for runs",
     Kind.SPEECH: "for speech",
 }
@@ -48,7 +50,7 @@ def models(args: argparse.Namespace) -> int:
 
 
 def _families(as_json: bool) -> int:
-    rows = families()
+    rows = [*families(), *encoder_rows()]
     if as_json:
         keys = ("family", "gguf", "config", "apart")
         out.print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]), markup=False)

@@ -1,7 +1,8 @@
-"""Answers requests for embeddings by one model: texts to tokens, tokens to vectors, a bounded line of requests. Edge.
+"""Answers requests for embeddings or ranks by one model: texts to tokens, tokens to numbers, a bounded line of
+requests. Edge.
 
-An encoder makes the vectors: on this machine (`LocalEncoder`, a whole model in onnxruntime, one batch after another on
-one thread), or over the peers of the mesh (peer.gateway.mesh_encoder). Requests take turns by batch, so that a short
+An encoder makes the numbers: on this machine (`LocalEncoder`, a whole model in onnxruntime, one batch after another on
+one thread), or over the peers of the mesh (peer.gateway.mesh_texts). Requests take turns by batch, so that a short
 one does not wait for all of a long one; where the program went away no further batch is made.
 """
 
@@ -9,34 +10,43 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, Protocol
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from peer.errors import ApiError, CannotServe
 from peer.gateway.embedding_requests import EmbeddingRequest, embedding_answer, too_long
 from peer.gateway.request_queue import RETRY_AFTER_S, too_many
-from peer.model.text_inputs import CHARACTERS_PER_TOKEN
-from peer.origin.text_vectors import BATCH_TEXTS, batches
-from peer.runtime.execution import session_options
+from peer.gateway.rerank_requests import RerankRequest, pair_too_long, rerank_answer
+from peer.model.text_inputs import CHARACTERS_PER_TOKEN, TextReader, TextRow
+from peer.origin.text_vectors import (
+    BATCH_TEXTS,
+    batches,
+    dimensions_of,
+    filled_batch,
+    fixed_texts,
+    text_output,
+)
+from peer.runtime.graph_runtime import GraphRuntime
 from peer.session.evidence import Floats
-from planner.model.encoder import EncoderManifest, decode_encoder
-from planner.model.encoder_graph import encoder_graph
-from planner.model.onnxruntime_import import ort
+from planner.model.compose import compose
+from planner.model.graph_manifest import decode_graph_manifest
 from planner.model.store import Store
 
 MAX_REQUESTS: Final = 64  # that wait or are being answered; half of them of one client
 
-Rows = Sequence[Sequence[int]]
+Rows = Sequence[TextRow]
 InTurn = Callable[[Callable[[], Any]], Awaitable[Any]]  # runs work on the thread of an Embedder
 
 
 class Encoder(Protocol):
-    """What makes vectors of token ids. `max_tokens`: of one text; `vocab`: how many token ids there are."""
+    """What makes vectors or scores of token ids. `max_tokens`: of one text or pair; `vocab`: how many token ids there
+    are.
+    """
 
     @property
     def name(self) -> str:
@@ -58,11 +68,14 @@ class Encoder(Protocol):
     def vocab(self) -> int:
         """How many token ids there are."""
 
-    def ids(self, text: str) -> Sequence[int]:
+    def row(self, text: str) -> TextRow:
         """The tokens of a text, with the marks at its ends. Called on a thread."""
 
-    async def vectors(self, rows: Rows, in_turn: InTurn) -> Floats:
-        """(rows, dimensions). Raises PeerError."""
+    def pair(self, first: str, second: str) -> TextRow:
+        """The tokens of two texts, with the marks at their ends. Called on a thread."""
+
+    async def outputs(self, rows: Rows, in_turn: InTurn) -> Floats:
+        """(rows, dimensions), or (rows, 1) of scores. Raises PeerError."""
 
 
 class Embedder:
@@ -108,19 +121,36 @@ class Embedder:
                 "dimensions out",
                 param="dimensions",
             )
-        self._check_line(client)
-        self._requests[client] += 1
-        try:
-            rows: list[Sequence[int]] = []
+        async with self._in_line(client):
+            rows: list[TextRow] = []
             for at in range(0, len(asked.inputs), BATCH_TEXTS):
                 some = asked.inputs[at : at + BATCH_TEXTS]
                 rows += await self._in_turn(partial(self._tokens, some, at, len(asked.inputs)))
-            vectors = await self._encoder.vectors(rows, self._in_turn)
+            vectors = await self._encoder.outputs(rows, self._in_turn)
             used = sum(len(row) for row in rows)
             made: bytes = await self._in_turn(
                 partial(embedding_answer, self.name, vectors, used, asked.base64)
             )
             return made
+
+    async def rank(self, asked: RerankRequest, client: str = "") -> bytes:
+        """The same for a request to rank documents, of a model that scores pairs."""
+        async with self._in_line(client):
+            rows: list[TextRow] = []
+            for at in range(0, len(asked.documents), BATCH_TEXTS):
+                rows += await self._in_turn(
+                    partial(self._pairs, asked.query, asked.documents[at : at + BATCH_TEXTS], at)
+                )
+            scores = (await self._encoder.outputs(rows, self._in_turn))[:, 0]
+            return rerank_answer(self.name, asked, scores, sum(len(row) for row in rows))
+
+    @asynccontextmanager
+    async def _in_line(self, client: str) -> AsyncIterator[None]:
+        """While a request waits or is answered. Raises ApiError for one too many."""
+        self._check_line(client)
+        self._requests[client] += 1
+        try:
+            yield
         finally:
             self._requests[client] -= 1
             if not self._requests[client]:
@@ -129,7 +159,7 @@ class Embedder:
     def _check_line(self, client: str) -> None:
         if self._requests.total() >= MAX_REQUESTS:
             raise ApiError(
-                f"{MAX_REQUESTS} requests for embeddings wait already: try again",
+                f"{MAX_REQUESTS} requests for {self.name} wait already: try again",
                 503,
                 "server_error",
                 code="gateway_full",
@@ -137,97 +167,95 @@ class Embedder:
             )
         share = max(1, MAX_REQUESTS // 2)
         if client and self._requests[client] >= share:
-            raise too_many(f"{share} requests of yours for embeddings wait already: try again", RETRY_AFTER_S)
+            raise too_many(
+                f"{share} requests of yours for {self.name} wait already: try again", RETRY_AFTER_S
+            )
 
     async def _in_turn(self, work: Callable[[], Any]) -> Any:
         async with self._turn:
             return await asyncio.get_running_loop().run_in_executor(self._worker, work)
 
-    def _tokens(self, inputs: Sequence[str | tuple[int, ...]], first: int, count: int) -> list[Sequence[int]]:
+    def _tokens(self, inputs: Sequence[str | tuple[int, ...]], first: int, count: int) -> list[TextRow]:
         """Token ids of some of `count` inputs, from the one at `first` on, with the marks at its ends where it is text.
 
         Raises ApiError.
         """
-        rows: list[Sequence[int]] = []
+        rows: list[TextRow] = []
         for place, one in enumerate(inputs, first):
             where = f"input {place}: " if count > 1 else ""
             if isinstance(one, str):
                 if len(one) > CHARACTERS_PER_TOKEN * self.max_tokens:
                     raise too_long(f"{where}{len(one)} characters", self.name, self.max_tokens)
-                one = tuple(self._encoder.ids(one))
+                row = self._encoder.row(one)
             elif any(token >= self._encoder.vocab for token in one):
                 raise ApiError(
                     f"{where}token ids of {self.name} are from 0 to {self._encoder.vocab - 1}", param="input"
                 )
-            if len(one) > self.max_tokens:
-                raise too_long(f"{where}{len(one)} tokens", self.name, self.max_tokens)
-            if not one:
+            else:
+                row = TextRow(one)
+            if len(row) > self.max_tokens:
+                raise too_long(f"{where}{len(row)} tokens", self.name, self.max_tokens)
+            if not len(row):
                 raise ApiError(f"{where}{self.name} makes no token of it", param="input")
-            rows.append(one)
+            rows.append(row)
+        return rows
+
+    def _pairs(self, query: str, documents: Sequence[str], first: int) -> list[TextRow]:
+        """Token ids of the query with each of some documents, from the one at `first` on. Raises ApiError."""
+        rows: list[TextRow] = []
+        for place, document in enumerate(documents, first):
+            characters = len(query) + len(document)
+            if characters > CHARACTERS_PER_TOKEN * self.max_tokens:
+                raise pair_too_long(place, f"{characters} characters", self.name, self.max_tokens)
+            row = self._encoder.pair(query, document)
+            if len(row) > self.max_tokens:
+                raise pair_too_long(place, f"{len(row)} tokens", self.name, self.max_tokens)
+            rows.append(row)
         return rows
 
 
 class LocalEncoder:
-    """A whole embedding model of the store, loaded; its weights are checked against the hashes of the manifest first.
+    """A whole embedding model of the store, loaded; its bytes are checked against the hashes of the manifest first.
     Raises CorruptStore, NotInStore, or CannotServe when onnxruntime refuses it.
     """
 
     def __init__(self, store: Store, model_id: str, threads: int) -> None:
-        manifest = decode_encoder(store.manifest_bytes(model_id))
-        for blob in (manifest.tokenizer, *(part.blob for part in manifest.parts)):
+        self._manifest = manifest = decode_graph_manifest(store.manifest_bytes(model_id))
+        made = text_output(manifest)
+        if manifest.text is None or made is None:
+            raise CannotServe(f"{manifest.name} makes no embeddings of texts")
+        count = len(manifest.units)
+        for blob in (manifest.text.tokenizer, *manifest.blobs(0, count)):
             store.verify_blob(blob)
         self.name = manifest.name
         self.model_id = model_id
-        self.max_tokens = manifest.numbers.max_tokens
-        self.dimensions = manifest.numbers.hidden
-        self.vocab = manifest.numbers.vocab
-        self._tokenizer = _tokenizer(store, manifest)
-        self._session = _session(store, manifest, threads)
+        self.max_tokens = manifest.text.longest
+        self.dimensions = dimensions_of(manifest)
+        self._reader = TextReader(manifest, store.blob_path(manifest.text.tokenizer.sha256).read_bytes())
+        self.vocab = self._reader.vocab
+        self._output, self._width = made
+        blobs = store.blob_path(manifest.text.tokenizer.sha256).parent
+        self._runtime = GraphRuntime(compose(manifest, store, 0, count), blobs, threads, fused=manifest.fused)
 
-    def ids(self, text: str) -> Sequence[int]:
+    def row(self, text: str) -> TextRow:
         """The tokens of a text, with the marks at its ends."""
-        found: list[int] = self._tokenizer.encode_batch([text])[0].ids  # a batch lets other threads run
+        return TextRow(self._reader.ids(text))
+
+    def pair(self, first: str, second: str) -> TextRow:
+        """The tokens of two texts, with the marks at their ends."""
+        return self._reader.pair(first, second)
+
+    async def outputs(self, rows: Rows, in_turn: InTurn) -> Floats:
+        """(rows, dimensions), or (rows, 1) of scores; a batch of rows of like length at a time."""
+        fixed = fixed_texts(self._manifest)
+        found = np.empty((len(rows), self._width), np.float32)
+        for batch in batches([len(row) for row in rows], fixed or BATCH_TEXTS):
+            found[batch] = await in_turn(partial(self._run, rows, batch, fixed))
         return found
 
-    async def vectors(self, rows: Rows, in_turn: InTurn) -> Floats:
-        """(rows, dimensions); a batch of rows of like length at a time."""
-        vectors = np.empty((len(rows), self.dimensions), np.float32)
-        for batch in batches([len(row) for row in rows]):
-            vectors[batch] = await in_turn(partial(self._run, [rows[place] for place in batch]))
-        return vectors
-
-    def _run(self, rows: Sequence[Sequence[int]]) -> Floats:
-        """(texts, dimensions)."""
-        longest = max(len(row) for row in rows)
-        tokens = np.zeros((len(rows), longest), np.int64)
-        mask = np.zeros((len(rows), longest), np.float32)
-        for place, row in enumerate(rows):
-            tokens[place, : len(row)] = row
-            mask[place, : len(row)] = 1
-        made: Floats = self._session.run(["embedding"], {"tokens": tokens, "mask": mask})[0]
-        return made
-
-
-def _tokenizer(store: Store, manifest: EncoderManifest) -> Tokenizer:
-    try:
-        tokenizer = Tokenizer.from_buffer(store.blob_path(manifest.tokenizer.sha256).read_bytes())
-    except Exception as error:  # the library raises bare Exception
-        raise CannotServe(f"the tokenizer of {manifest.name} cannot be read: {str(error)[:200]}") from error
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    tokenizer.encode_special_tokens = (
-        True  # a text that spells [SEP] has these words; the marks at its ends are added
-    )
-    if tokenizer.get_vocab_size() > manifest.numbers.vocab:
-        raise CannotServe(f"the tokenizer of {manifest.name} has more tokens than its embedding has rows")
-    return tokenizer
-
-
-def _session(store: Store, manifest: EncoderManifest, threads: int) -> ort.InferenceSession:
-    folder = store.blob_path(manifest.parts[0].blob.sha256).parent
-    try:
-        return ort.InferenceSession(
-            encoder_graph(manifest), session_options(folder, threads), ["CPUExecutionProvider"]
-        )
-    except Exception as error:
-        raise CannotServe(f"onnxruntime refused {manifest.name}: {error}") from error
+    def _run(self, rows: Rows, batch: Sequence[int], fixed: int) -> Floats:
+        """(texts, numbers). Raises CannotServe, also for what is no number."""
+        made: Floats = self._runtime.run(filled_batch(self._reader, rows, batch, fixed))[self._output]
+        if made.shape != (fixed or len(batch), self._width) or not np.isfinite(made).all():
+            raise CannotServe(f"{self.name} made no {self._width} finite numbers of each text")
+        return made[: len(batch)]

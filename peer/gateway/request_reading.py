@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from peer.errors import ApiError
 from peer.gateway import anthropic_requests, response_requests
@@ -18,6 +18,7 @@ from peer.gateway.chat_requests import ChatRequest, Wanted, chat_request, comple
 from peer.gateway.embedding_requests import EmbeddingRequest, embedding_request, too_long
 from peer.gateway.grammar_jobs import CallForm, Form, JsonForm
 from peer.gateway.grammars import MAX_SCHEMA_CHARACTERS
+from peer.gateway.rerank_requests import RerankRequest, rerank_request
 from peer.gateway.response_requests import Echo
 from peer.gateway.tool_calls import Style, style_of
 from peer.model.prompts import Prompt, turns_prompt
@@ -39,7 +40,8 @@ class ForFurther:
 @dataclass(frozen=True, slots=True)
 class Served:
     """The model that this gateway answers with ("": none), how where a request leaves that out, how many tokens of a
-    text those take that make embeddings, by their names and ids, and the names of all that the mesh offers.
+    text those take that make embeddings, by their names and ids, the names of all that the mesh offers, and how many
+    tokens of a pair those take that rank texts.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Served:
     offers: frozenset[str] = frozenset()
     words: tuple[str, ...] = ()  # names of further models that answer in words
     further: frozenset[str] = frozenset()  # and whatever else they are asked by
+    rankers: Mapping[str, int] = field(default_factory=dict)
 
     def for_further(self, name: str) -> ForFurther | None:
         """Whether another model that answers in words is asked."""
@@ -61,6 +64,8 @@ class Served:
             return
         if name in self.embedders:
             raise _unsuited(f"{name!r} makes embeddings and answers no questions: ask /v1/embeddings", self)
+        if name in self.rankers:
+            raise _unsuited(f"{name!r} ranks texts and answers no questions: ask /v1/rerank", self)
         if name in self.offers:
             raise _unsuited(
                 f"{name!r} computes outputs of inputs and answers no questions: shoal run asks it", self
@@ -76,13 +81,29 @@ class Served:
             if self.embedders
             else ": shoal offer has the mesh run one that does, and --embedding-model of shoal api this machine"
         )
-        if self._is_own(name) or name in self.further:
-            raise _unsuited(f"{name!r} answers in words and makes no embeddings{none}", self)
-        if name in self.offers:
+        if name in self.rankers:
             raise _unsuited(
-                f"{name!r} computes outputs of inputs, as shoal run asks it, and makes no embeddings{none}",
-                self,
+                f"{name!r} ranks texts, as /v1/rerank asks it, and makes no embeddings{none}", self
             )
+        self._refuse(name, f"makes no embeddings{none}")
+
+    def check_rerank(self, name: str) -> None:
+        """Raises ApiError for a model that ranks no texts here."""
+        if name in self.rankers:
+            return
+        none = "" if self.rankers else ": shoal offer has the mesh run one that does"
+        if name in self.embedders:
+            raise _unsuited(
+                f"{name!r} makes embeddings, as /v1/embeddings asks it, and ranks no texts{none}", self
+            )
+        self._refuse(name, f"ranks no texts{none}")
+
+    def _refuse(self, name: str, lacks: str) -> NoReturn:
+        """Raises ApiError for a model that does something else."""
+        if self._is_own(name) or name in self.further:
+            raise _unsuited(f"{name!r} answers in words and {lacks}", self)
+        if name in self.offers:
+            raise _unsuited(f"{name!r} computes outputs of inputs, as shoal run asks it, and {lacks}", self)
         raise self.unknown(name)
 
     def unknown(self, name: str) -> ApiError:
@@ -100,7 +121,8 @@ class Served:
         kinds = (
             ("answer in words" if len(words) > 1 else "answers in words", words),
             ("makes embeddings", [name for name in self.embedders if not MODEL_ID.fullmatch(name)]),
-            ("is run by shoal run", sorted(self.offers - self.embedders.keys())),
+            ("ranks texts", [name for name in self.rankers if not MODEL_ID.fullmatch(name)]),
+            ("is run by shoal run", sorted(self.offers - self.embedders.keys() - self.rankers.keys())),
         )
         parts = [f"{', '.join(map(repr, names))} {does}" for does, names in kinds if names]
         return (
@@ -229,6 +251,13 @@ def read_embedding(_: Text | None, raw: bytes, served: Served) -> EmbeddingReque
     for place, one in enumerate(asked.inputs):
         if not isinstance(one, str) and len(one) > most_tokens:
             raise too_long(f"input {place}: {len(one)} tokens", asked.model, most_tokens)
+    return asked
+
+
+def read_rerank(_: Text | None, raw: bytes, served: Served) -> RerankRequest:
+    """POST /v1/rerank. Raises ApiError."""
+    asked = rerank_request(body_of(raw))
+    served.check_rerank(asked.model)
     return asked
 
 

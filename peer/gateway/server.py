@@ -45,7 +45,7 @@ from peer.gateway.client_pace import Bounds, ClientPace, TooOften
 from peer.gateway.embedder import Embedder
 from peer.gateway.grammar_jobs import Form
 from peer.gateway.incoming_bodies import IncomingBodies
-from peer.gateway.mesh_encoder import MeshEmbedders
+from peer.gateway.mesh_texts import MeshEmbedders
 from peer.gateway.request_queue import RETRY_AFTER_S, full, too_many
 from peer.gateway.request_reading import (
     ForFurther,
@@ -57,6 +57,7 @@ from peer.gateway.request_reading import (
     read_count,
     read_embedding,
     read_message,
+    read_rerank,
     read_response,
     read_unanswered,
 )
@@ -64,6 +65,7 @@ from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.gateway.transcriptions import Transcriptions
 from peer.member.mesh_member import MeshMember
+from peer.member.text_models import Found, Use
 from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
@@ -212,6 +214,7 @@ class Gateway:
         app.router.add_post("/v1/embeddings", self._embed)
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
         app.router.add_post("/v1/audio/translations", self._translate)
+        app.router.add_post("/v1/rerank", self._rerank)
         app.router.add_get("/healthz", self._health)
         return app
 
@@ -335,27 +338,24 @@ class Gateway:
 
     def _shown_offers(self) -> dict[str, Shape]:
         """The models that the mesh offers beside those that answer, by name."""
-        offers, embedding = self._mesh.view.state.offers, self._mesh_embedders.models.found
+        offers, models = self._mesh.view.state.offers, self._mesh_embedders.models
+        of_texts = models.found(Use.EMBED) | models.found(Use.RANK)
         return {
             name: shapes.offered_model(name, self._created, offer.model)
-            | (_embedding_shape(embedding[name][1]) if name in embedding else {})
+            | (_text_shape(of_texts[name][1]) if name in of_texts else {})
             for name, offer in sorted(offers.items())
         }
 
     def _served(self, asked: AskedModel | None = None) -> Served:
         """What is asked: `asked`, or the mesh's own model."""
         loaded, state = self._embedder, self._mesh.view.state
-        embedders = {
-            called: manifest.text.longest
-            for name, (model, manifest) in self._mesh_embedders.models.found.items()
-            if manifest.text is not None
-            for called in (name, model)
-        }
+        models = self._mesh_embedders.models
+        embedders, rankers = _longest(models.found(Use.EMBED)), _longest(models.found(Use.RANK))
         if loaded is not None:
             embedders |= dict.fromkeys((loaded.name, loaded.model_id), loaded.max_tokens)
         names = tuple(sorted(state.decoders))
         further = frozenset((*names, *(found.model for found in state.decoders.values())))
-        others = (embedders, frozenset(state.offers), names, further)
+        others = (embedders, frozenset(state.offers), names, further, rankers)
         if asked is None and not self._in_words():
             return Served("", "", 0, self._defaults(), *others)
         model = (asked or self._own).chosen
@@ -460,7 +460,9 @@ class Gateway:
         served = self._served()
         asked = await self._read(request, read_embedding, served)
         embedder = (
-            self._embedder if self._embeds(asked.model) else await self._mesh_embedders.embedder(asked.model)
+            self._embedder
+            if self._embeds(asked.model)
+            else await self._mesh_embedders.embedder(Use.EMBED, asked.model)
         )
         if embedder is None:  # withdrawn meanwhile
             raise served.unknown(asked.model)
@@ -478,6 +480,16 @@ class Gateway:
         return await self._transcriptions.answer(
             request, self._client(request), headers, translated=translated
         )
+
+    async def _rerank(self, request: web.Request) -> web.Response:
+        await self._mesh_embedders.models.look()
+        served = self._served()
+        asked = await self._read(request, read_rerank, served)
+        ranker = await self._mesh_embedders.embedder(Use.RANK, asked.model)
+        if ranker is None:  # withdrawn meanwhile
+            raise served.unknown(asked.model)
+        body = await ranker.rank(asked, self._client(request))
+        return web.Response(body=body, content_type="application/json")
 
     def _embeds(self, name: str) -> bool:
         return self._embedder is not None and name in (self._embedder.name, self._embedder.model_id)
@@ -659,10 +671,22 @@ def _is_offered(key: tuple[str, str], decoders: Decoders) -> bool:
     return name in decoders and decoders[name].model == model
 
 
-def _embedding_shape(manifest: GraphManifest) -> Shape:
-    """What the list of models says of one that makes embeddings, besides."""
-    assert manifest.text is not None  # as it has dimensions
-    return {"context_length": manifest.text.longest, "dimensions": dimensions_of(manifest)}
+def _text_shape(manifest: GraphManifest) -> Shape:
+    """What the list of models says of one that makes embeddings or ranks texts, besides."""
+    assert manifest.text is not None  # as it has an output of texts
+    dimensions = dimensions_of(manifest)
+    shown: Shape = {"context_length": manifest.text.longest}
+    return shown | ({"dimensions": dimensions} if dimensions else {"ranks": True})
+
+
+def _longest(found: Found) -> dict[str, int]:
+    """How many tokens models of texts take, by name and id."""
+    return {
+        called: manifest.text.longest
+        for name, (model, manifest) in found.items()
+        if manifest.text is not None
+        for called in (name, model)
+    }
 
 
 def _usage(event: Done) -> Usage:

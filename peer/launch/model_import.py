@@ -20,13 +20,13 @@ from peer.model.tokenizer import Text
 from planner.errors import CorruptModel, CorruptStore, NotInStore, OldFormat, UnknownArchitecture
 from planner.importers.architecture import SourceModel
 from planner.importers.decoder_units import build_model
+from planner.importers.encoders.file import encoder_file, how_written
+from planner.importers.encoders.folder import EncoderFolder
 from planner.importers.onnx.asked import SourceGraph
-from planner.importers.onnx.encoder_file import encoder_file
 from planner.importers.onnx.importing import import_graph
-from planner.importers.registry import HF_PREFIX, Located, answering, embedding, locate
+from planner.importers.registry import HF_PREFIX, Located, answering, locate
 from planner.importers.speech.storing import put_encoded
 from planner.importers.speech.whisper import WhisperModel
-from planner.model.encoder import SourceEncoder
 from planner.model.import_index import Contents, ImportIndex
 from planner.model.manifest import decode_manifest
 from planner.model.store import PREFIX_DIGITS, Store
@@ -35,20 +35,14 @@ from planner.types import WeightFormat
 SAMPLE: Final = "--sample"  # among the files of an import
 LONG_BYTES: Final = 1 << 30  # of a model, whose check takes longer than a person waits without a word
 ENVELOPES: Final = "envelopes.json"  # as peer.audit.norm_envelopes has it
-ENCODER_WEIGHTS: Final = "f32"  # embedding models are kept as float32
 
 ONE_ANSWERS: Final = ": a mesh has one model that answers, with which shoal serve founds it"
 _DOES: Final = {
     Kind.ANSWERS: "answers in words",
     Kind.EMBEDDINGS: "makes embeddings",
+    Kind.RANKS: "ranks texts",
     Kind.GRAPH: "computes outputs of inputs",
     Kind.SPEECH: "writes what is said",
-}
-_DOES_NOT: Final = {
-    Kind.ANSWERS: "answers no questions",
-    Kind.EMBEDDINGS: "makes no embeddings",
-    Kind.GRAPH: "is no model of inputs and outputs",
-    Kind.SPEECH: "writes nothing that is said",
 }
 _DECODES: Final = (Kind.ANSWERS, Kind.SPEECH)
 _ID = re.compile(rf"[0-9a-f]{{{PREFIX_DIGITS},64}}")
@@ -73,11 +67,16 @@ def run_import(args: argparse.Namespace) -> int:
         contents = _contents(store, located)
         opened = located.open()
         assert not isinstance(opened, SourceGraph)
-        weights: WeightFormat = ENCODER_WEIGHTS if isinstance(opened, SourceEncoder) else args.weights
-        found = _stored(store, _put(store, opened, weights, contents, args.model, args.expert_units))
-    parts = f"embedding model, {len(found.units)} parts"
-    if found.kind is not Kind.EMBEDDINGS:
-        parts = f"{len(found.units)} units"
+        if isinstance(opened, EncoderFolder):
+            if args.expert_units != 1:
+                raise BadCommand(
+                    f"--expert-units is for mixtures of experts, and {opened.name} is an encoder"
+                )
+            found = _found_encoder(store, opened, contents, args.model)
+        else:
+            found = _stored(store, _put(store, opened, args.weights, contents, args.model, args.expert_units))
+    kind = {Kind.EMBEDDINGS: "embedding model, ", Kind.RANKS: "model that ranks texts, "}.get(found.kind, "")
+    parts = f"{kind}{len(found.units)} units"
     out.print(
         f"{found.name}  {found.weights}  {parts}  {bytes_text(found.bytes)}  {found.model_id}", markup=False
     )
@@ -90,39 +89,49 @@ def find_or_import(store: Store, name: str, weights: WeightFormat) -> str:
     `name`: a path, hf:, a short name, or a model id of the store or its beginning. Raises ModelError or StoreError;
     nothing is half-written.
     """
-    return _find_or_import(store, name, weights, Kind.ANSWERS)
+    found = _by_id(store, name)
+    if found is not None:
+        return _answering(found, name).model_id
+    located = locate(name, store.root, say)
+    contents = _contents(store, located)
+    found = _known(store, located.name, weights, contents)
+    if found is not None and found.kind is Kind.ANSWERS:
+        return found.model_id
+    return _put(store, answering(located.open()), weights, contents, name)
 
 
 def find_or_import_encoder(store: Store, name: str) -> str:
     """As `find_or_import`, for an embedding model."""
-    return _find_or_import(store, name, ENCODER_WEIGHTS, Kind.EMBEDDINGS)
+    found = _graph(store, name, "makes no embeddings")
+    if found.kind is Kind.EMBEDDINGS:
+        return found.model_id
+    raise UnknownArchitecture(f"{found.name} ({name}) {_DOES[found.kind]} and makes no embeddings")
 
 
 def find_or_import_graph(store: Store, name: str) -> str:
-    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, an id, or an embedding model,
-    whose encoder is cut then.
+    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, a folder of an encoder, or an
+    id.
     """
+    return _graph(store, name, f"is no model of inputs and outputs{ONE_ANSWERS}").model_id
+
+
+def _graph(store: Store, name: str, lacks: str) -> StoredModel:
+    """`lacks`: what a model that answers in words is refused with."""
     found = _by_id(store, name)
-    if found is not None and found.kind is Kind.ANSWERS:
-        raise UnknownArchitecture(
-            f"{found.name} ({name}) answers in words and is no model of inputs and outputs{ONE_ANSWERS}"
-        )
+    if found is not None and found.kind in _DECODES:
+        raise UnknownArchitecture(f"{found.name} ({name}) {_DOES[found.kind]} and {lacks}")
     if found is not None:
-        return _of_kind(found, name, Kind.GRAPH).model_id
+        return found
     located = locate(name, store.root, say)
     source = located.open()
     contents = _contents(store, located)
     if isinstance(source, SourceGraph):
-        return _found_graph(store, source, contents, name).model_id
+        return _found_graph(store, source, contents, name)
+    if isinstance(source, EncoderFolder):
+        return _found_encoder(store, source, contents, name)
     if isinstance(source, WhisperModel):
         raise UnknownArchitecture(f"{source.name} writes what is said: shoal offer has a mesh run it")
-    if not isinstance(source, SourceEncoder):
-        raise UnknownArchitecture(
-            f"{source.name} answers in words and is no model of inputs and outputs{ONE_ANSWERS}"
-        )
-    encoder = find_or_import_encoder(store, name)
-    with encoder_file(store, encoder) as file:
-        return _found_graph(store, replace(file, name=source.name), contents, name).model_id
+    raise UnknownArchitecture(f"{source.name} answers in words and {lacks}")
 
 
 def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> StoredModel:
@@ -142,23 +151,10 @@ def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> Stored
             source = located.open()
             if isinstance(source, WhisperModel):
                 return _stored(store, _put(store, source, weights, contents, name))
-            if not isinstance(source, SourceEncoder):
+            if not isinstance(source, EncoderFolder):
                 return _stored(store, _put(store, answering(source), weights, contents, name))
-    return _stored(store, find_or_import_graph(store, name))
-
-
-def _find_or_import(store: Store, name: str, weights: WeightFormat, kind: Kind) -> str:
-    by_id = _by_id(store, name)
-    if by_id is not None:
-        return _of_kind(by_id, name, kind).model_id
-    located = locate(name, store.root, say)
-    contents = _contents(store, located)
-    found = _known(store, located.name, weights, contents)
-    if found is not None and found.kind is kind:
-        return found.model_id
-    source = located.open()
-    wanted = answering(source) if kind is Kind.ANSWERS else embedding(source)
-    return _put(store, wanted, weights, contents, name)
+            return _found_encoder(store, source, contents, name)
+    return _graph(store, name, "")
 
 
 def _by_id(store: Store, name: str) -> StoredModel | None:
@@ -207,11 +203,11 @@ def _damage(store: Store, found: StoredModel) -> str:
     return ""
 
 
-def _of_kind(found: StoredModel, name: str, kind: Kind) -> StoredModel:
+def _answering(found: StoredModel, name: str) -> StoredModel:
     """Raises UnknownArchitecture where the model does something else."""
-    if found.kind is kind:
+    if found.kind is Kind.ANSWERS:
         return found
-    raise UnknownArchitecture(f"{found.name} ({name}) {_DOES[found.kind]} and {_DOES_NOT[kind]}")
+    raise UnknownArchitecture(f"{found.name} ({name}) {_DOES[found.kind]} and answers no questions")
 
 
 def _known(store: Store, name: str, weights: str, contents: Contents) -> StoredModel | None:
@@ -257,12 +253,29 @@ def _as_asked(source: SourceGraph, args: argparse.Namespace) -> SourceGraph:
 def _found_graph(store: Store, source: SourceGraph, contents: Contents, asked: str) -> StoredModel:
     """The model of an ONNX file, imported where the store does not have it."""
     known = _known(store, source.name, source.how, contents)
-    if known is not None and known.kind is Kind.GRAPH:
+    if known is not None and known.kind is not Kind.ANSWERS:
         return known
     with counting(f"cut and compare {source.name}", "borders") as progress:
         model_id = import_graph(source, store, progress, say)
     contents.check()
     ImportIndex(store.root).keep(source.name, source.how, contents, model_id, _shown(contents, asked))
+    return _stored(store, model_id)
+
+
+def _found_encoder(store: Store, source: EncoderFolder, contents: Contents, asked: str) -> StoredModel:
+    """The model of a folder of an encoder, imported where the store does not have it."""
+    known = _known(store, source.name, how_written(source), contents)
+    if known is not None and known.kind is not Kind.ANSWERS:
+        return known
+    with (
+        encoder_file(source, store) as file,
+        counting(f"cut and compare {source.name}", "borders") as progress,
+    ):
+        model_id = import_graph(file, store, progress, say)
+    contents.check()
+    ImportIndex(store.root).keep(
+        source.name, how_written(source), contents, model_id, _shown(contents, asked)
+    )
     return _stored(store, model_id)
 
 
@@ -286,7 +299,7 @@ def _contents(store: Store, located: Located, beside: Mapping[str, Path] = Mappi
 
 def _put(
     store: Store,
-    source: SourceModel | SourceEncoder | WhisperModel,
+    source: SourceModel | WhisperModel,
     weights: WeightFormat,
     contents: Contents,
     asked: str,
@@ -305,30 +318,20 @@ def _put(
         contents.check()
         ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
         return model_id
-    if isinstance(source, SourceEncoder):
-        if expert_units != 1:
-            raise BadCommand(f"--expert-units is for mixtures of experts, and {source.name} makes embeddings")
-    else:
-        _check_text(source)
-        refused = not_in_tabs(source.tokenizer.chat_template) if source.tokenizer.chat_template else None
-        if refused is not None:
-            say(
-                f"the chat template of {source.name} has {refused}, which tabs cannot show as processes do: "
-                "ask this model from a terminal or the API, tabs can still compute for it"
-            )
+    _check_text(source)
+    refused = not_in_tabs(source.tokenizer.chat_template) if source.tokenizer.chat_template else None
+    if refused is not None:
+        say(
+            f"the chat template of {source.name} has {refused}, which tabs cannot show as processes do: "
+            "ask this model from a terminal or the API, tabs can still compute for it"
+        )
     with counting(f"import {source.name} as {weights}") as progress:
-        if isinstance(source, SourceEncoder):
-            from planner.model.encoder_graph import put_encoder
-
-            model_id = put_encoder(source, store, progress)
-        else:
-            model_id = build_model(source, weights, store, progress, expert_units=expert_units)
+        model_id = build_model(source, weights, store, progress, expert_units=expert_units)
     contents.check()
-    if not isinstance(source, SourceEncoder):
-        from peer.audit.envelope_recording import record  # an engine, which other commands need not wait for
+    from peer.audit.envelope_recording import record  # an engine, which other commands need not wait for
 
-        with counting("record how long its rows are") as progress:
-            record(store, model_id, progress)
+    with counting("record how long its rows are") as progress:
+        record(store, model_id, progress)
     how = weights if expert_units == 1 else f"{weights}, experts in {expert_units} units"
     ImportIndex(store.root).keep(source.name, how, contents, model_id, _shown(contents, asked))
     return model_id

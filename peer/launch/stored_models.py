@@ -9,7 +9,6 @@ from enum import Enum
 from typing import assert_never
 
 from planner.errors import CorruptStore, NotInStore
-from planner.model.encoder import EncoderManifest, decode_encoder
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import BlobRef, Store
@@ -20,14 +19,14 @@ class Kind(Enum):
 
     ANSWERS = "answers"
     EMBEDDINGS = "embeddings"
+    RANKS = "ranks"
     GRAPH = "graph"
     SPEECH = "speech"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """One model of a store. `kind`: what it does. `units`: names of its units, or of the parts of an embedding model;
-    `blobs`: what it is made of, each once.
+    """One model of a store. `kind`: what it does. `units`: names of its units; `blobs`: what it is made of, each once.
     `whole`: every blob is here, so it can be served from this store if none is damaged.
     """
 
@@ -53,14 +52,10 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         return None
     match manifest:
         case GraphManifest():
-            kind, weights = Kind.GRAPH, "onnx"
+            kind, weights = _kind(manifest), "onnx"
             units = tuple(unit.name for unit in manifest.units)
             words = () if manifest.text is None else (manifest.text.tokenizer,)
             every = (*words, *manifest.blobs(0, len(units)))
-        case EncoderManifest():
-            kind, weights = Kind.EMBEDDINGS, "f32"
-            units = tuple(part.name for part in manifest.parts)
-            every = (manifest.tokenizer, *(part.blob for part in manifest.parts))
         case Manifest():
             kind = Kind.ANSWERS if manifest.speech is None else Kind.SPEECH
             weights = manifest.weights
@@ -96,8 +91,14 @@ def check_blobs(store: Store, model: StoredModel, progress: Callable[[int, int],
         progress(done, model.bytes)
 
 
-def _manifest(encoded: bytes) -> Manifest | EncoderManifest | GraphManifest:
-    for decode in (decode_manifest, decode_encoder):
-        with suppress(CorruptStore):
-            return decode(encoded)
+def _kind(manifest: GraphManifest) -> Kind:
+    text = manifest.text
+    if text is None or (text.vectors is None and text.scores is None):
+        return Kind.GRAPH
+    return Kind.RANKS if text.vectors is None else Kind.EMBEDDINGS
+
+
+def _manifest(encoded: bytes) -> Manifest | GraphManifest:
+    with suppress(CorruptStore):
+        return decode_manifest(encoded)
     return decode_graph_manifest(encoded)

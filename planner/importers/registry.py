@@ -10,7 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from planner.errors import NoSuchModel, UnknownArchitecture
 from planner.importers.architecture import SourceModel
-from planner.importers.bert import FOLDER_FILES, is_encoder, open_encoder
+from planner.importers.encoders.ending import FOLDER_FILES
+from planner.importers.encoders.folder import EncoderFolder, is_encoder, open_encoder
 from planner.importers.gguf import open_gguf
 from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
 from planner.importers.onnx.asked import SourceGraph
@@ -28,7 +29,6 @@ from planner.importers.package_files import (
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.importers.speech.whisper import WhisperModel, is_whisper, open_whisper
-from planner.model.encoder import SourceEncoder
 
 HF_PREFIX = "hf:"
 HF_NAME = re.compile(
@@ -186,7 +186,7 @@ GRAPH_NAMES: Mapping[str, GraphFile] = {
     ),
 }
 
-Source = SourceModel | SourceEncoder | SourceGraph | WhisperModel
+Source = SourceModel | EncoderFolder | SourceGraph | WhisperModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,17 +253,13 @@ def resolve(name: str, cache: Path, progress: Progress | None = None) -> SourceM
     return answering(locate(name, cache, progress).open())
 
 
-def resolve_encoder(name: str, cache: Path, progress: Progress | None = None) -> SourceEncoder:
-    """As `resolve`, for an embedding model."""
-    return embedding(locate(name, cache, progress).open())
-
-
 def answering(source: Source) -> SourceModel:
     """The source, if it answers in words. Raises UnknownArchitecture for any other model."""
-    if isinstance(source, SourceEncoder):
+    if isinstance(source, EncoderFolder):
+        does = "ranks texts" if source.scores else "makes embeddings"
         raise UnknownArchitecture(
-            f"{source.name} makes embeddings and answers no questions: give it to --embedding-model of "
-            "shoal api, and choose another model here"
+            f"{source.name} {does} and answers no questions: have a mesh offer it beside a model that does, or choose "
+            "another model here"
         )
     if isinstance(source, SourceGraph):
         raise UnknownArchitecture(
@@ -273,18 +269,6 @@ def answering(source: Source) -> SourceModel:
         raise UnknownArchitecture(
             f"{source.name} writes what is said and answers no questions: shoal offer has a mesh run it for "
             "shoal transcribe; choose another model here"
-        )
-    return source
-
-
-def embedding(source: Source) -> SourceEncoder:
-    """The source, if it makes embeddings. Raises UnknownArchitecture for any other model."""
-    if not isinstance(source, SourceEncoder):
-        does = "computes outputs of inputs" if isinstance(source, SourceGraph) else "answers in words"
-        does = "writes what is said" if isinstance(source, WhisperModel) else does
-        raise UnknownArchitecture(
-            f"{source.name} {does} and makes no embeddings: expected a sentence-transformers folder "
-            f"with a BERT encoder, hf:owner/repo of one, or one of {', '.join(ENCODER_NAMES)}"
         )
     return source
 

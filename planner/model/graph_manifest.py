@@ -133,9 +133,11 @@ class GraphUnit:
 @dataclass(frozen=True, slots=True)
 class TextInputs:
     """How texts become all inputs of a model, each with axes (texts, tokens). `tokenizer`: a tokenizer.json; `tokens`
-    is the input of token ids, `mask` that of 1 for a token and 0 for what fills up a shorter text, `types` one of
-    zeros. `longest`: tokens of a text, the marks at its ends included; `pad`: the token id that fills up.
-    `vectors`: the output that is the embedding of each text, (texts, dimensions), where one is.
+    is the input of token ids, `mask` that of 1 for a token and 0 for what fills up a shorter text, `types` that of 1
+    for a token of the second text of a pair and 0 for all others. `longest`: tokens of a text or a pair, the marks at
+    its ends included; `pad`: the token id that fills up. `vectors`: the output that is the embedding of each text,
+    (texts, dimensions), where one is; `scores`: the one that says of each pair how well its second text answers the
+    first, (texts, 1).
     """
 
     tokenizer: BlobRef
@@ -145,6 +147,7 @@ class TextInputs:
     longest: int
     pad: int = 0
     vectors: str | None = None
+    scores: str | None = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -305,6 +308,7 @@ def _text_document(text: TextInputs) -> dict[str, object]:
         "longest": text.longest,
         "pad": text.pad,
         **({} if text.vectors is None else {"vectors": text.vectors}),
+        **({} if text.scores is None else {"scores": text.scores}),
     }
 
 
@@ -317,6 +321,7 @@ def _text(fields: Fields) -> TextInputs:
         longest=fields.count("longest", MAX_TEXT_TOKENS, least=1),
         pad=fields.count("pad", MAX_TOKEN),
         vectors=fields.text("vectors", MAX_VALUE_CHARS) if fields.has("vectors") else None,
+        scores=fields.text("scores", MAX_VALUE_CHARS) if fields.has("scores") else None,
     )
 
 
@@ -335,22 +340,21 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
             raise CorruptStore(f"manifest.text: {name[:80]!r}: the axes of the tokens, and numbers, expected")
     if values[text.tokens].dtype == "float32":
         raise CorruptStore("manifest.text: whole numbers expected for tokens")
-    if text.vectors is not None and not _is_vectors(manifest, values, text.vectors, shape[0]):
-        raise CorruptStore(
-            f"manifest.text: vectors: an output of float32 and axes (texts, 1 to {MAX_DIMENSIONS}) expected"
-        )
+    for what, made, most in (("vectors", text.vectors, MAX_DIMENSIONS), ("scores", text.scores, 1)):
+        if made is not None and not _is_of_texts(manifest, values, made, shape[0], most):
+            width = f"1 to {most}" if most > 1 else "1"
+            raise CorruptStore(
+                f"manifest.text: {what}: an output of float32 and axes (texts, {width}) expected"
+            )
 
 
-def _is_vectors(manifest: GraphManifest, values: Mapping[str, Value], name: str, texts: int | str) -> bool:
+def _is_of_texts(
+    manifest: GraphManifest, values: Mapping[str, Value], name: str, texts: int | str, most: int
+) -> bool:
     if name not in manifest.outputs or values[name].dtype != "float32":
         return False
     shape = values[name].shape
-    return (
-        len(shape) == 2
-        and shape[0] == texts
-        and isinstance(shape[1], int)
-        and 1 <= shape[1] <= MAX_DIMENSIONS
-    )
+    return len(shape) == 2 and shape[0] == texts and isinstance(shape[1], int) and 1 <= shape[1] <= most
 
 
 def _state_document(state: KvState) -> dict[str, object]:

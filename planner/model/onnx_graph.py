@@ -70,7 +70,7 @@ class Graph:
         if self.placed in ("packed", "wide"):
             location, offset = f"{unit.name}/{tensor.name}", first * row_bytes
         shape = (stop - first, *tensor.shape[1:])
-        return self._outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
+        return self.outside(name, tensor.dtype, shape, location, offset, (stop - first) * row_bytes)
 
     def times(self, source: str, matrix: str, output: str) -> str:
         """`source` times a matrix of (outputs, inputs), or on a GPU of (inputs, outputs)."""
@@ -78,9 +78,10 @@ class Graph:
             return self.add("MatMul", [source, matrix], output)
         return self.add("FusedMatMul", [source, matrix], output, domain=MICROSOFT, transB=1)
 
-    def _outside(
+    def outside(
         self, name: str, dtype: DType, shape: tuple[int, ...], location: str, offset: int, length: int
     ) -> str:
+        """A tensor of `length` bytes at `offset` of the file `location`, as an initializer; returns its name."""
         proto = TensorProto(
             name=name, data_type=ONNX_TYPES[dtype], dims=shape, data_location=TensorProto.EXTERNAL
         )

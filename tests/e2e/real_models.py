@@ -15,12 +15,11 @@ from peer.dataflow.value_codec import Array
 from peer.member.mesh_member import MeshMember
 from peer.runtime.graph_runtime import GraphRuntime
 from peer.state.generated.commands import ModelOffered, ModelPlaced, RunStage
-from planner.importers.bert import open_encoder
+from planner.importers.encoders.file import encoder_file
+from planner.importers.encoders.folder import open_encoder
 from planner.importers.onnx.asked import SourceGraph
-from planner.importers.onnx.encoder_file import encoder_file
 from planner.importers.onnx.steps import Steps
 from planner.model.compose import compose
-from planner.model.encoder_graph import put_encoder
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from planner.model.store import Store
 from tests.e2e.command import ROOT
@@ -94,7 +93,7 @@ class Real:
 def put(name: str, store: Store, graph_file: Callable[[str], Path], minilm: Path) -> Real:
     """Imports one of NAMES, or WHISPER_TINY. Takes seconds."""
     if name == MINILM:
-        with encoder_file(store, put_encoder(open_encoder(minilm, name), store)) as source:
+        with encoder_file(open_encoder(minilm, name), store) as source:
             return _put(source, name, store)
     if name in SMALL:
         return _put(SourceGraph(graph_file(name), name, sizes=tuple(SMALL[name].items())), name, store)

@@ -16,9 +16,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from peer.cli.main import main
-from planner.importers.bert import open_encoder
-from planner.importers.onnx.encoder_file import encoder_file
-from planner.model.encoder_graph import put_encoder
+from planner.importers.encoders.file import encoder_file
+from planner.importers.encoders.folder import open_encoder
 from planner.model.graph_manifest import decode_graph_manifest
 from planner.model.store import Store
 from tests.e2e.command import ROOT, environment, running
@@ -84,7 +83,7 @@ def exported(folder: Path, source: Path, name: str) -> Path:
     store = Store(folder / "made")
     target = folder / name
     target.mkdir()
-    with encoder_file(store, put_encoder(open_encoder(source, name), store)) as file:
+    with encoder_file(open_encoder(source, name), store) as file:
         for path in file.source.parent.iterdir():
             shutil.copyfile(path, target / path.name)
     shutil.copyfile(source / "tokenizer.json", target / "tokenizer.json")

@@ -27,10 +27,10 @@ from peer.api import Options
 from peer.gateway.embedder import Embedder, LocalEncoder
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
-from planner.importers.bert import open_encoder
-from planner.model.encoder_graph import put_encoder
+from planner.importers.encoders.folder import open_encoder
 from tests.e2e.real_mesh import Models, Start, until
 from tests.patience import WITHIN_S
+from tests.planner.stored_encoder import put_encoder
 
 KEY = "a key of the tests"
 MODEL = "smollm2-135m"

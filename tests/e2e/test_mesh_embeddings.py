@@ -16,9 +16,9 @@ from openai import AsyncOpenAI, BadRequestError, NotFoundError
 from peer.api import Mesh
 from peer.errors import BadCommand, CannotServe, NoPlan
 from peer.gateway.server import GatewayOptions, gateway
-from peer.member.embedding_models import embeddings
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
+from peer.member.text_models import embeddings
 from planner.model.store import Store
 from tests.e2e.command import run, running
 from tests.e2e.graph_model import double_file

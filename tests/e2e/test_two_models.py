@@ -16,11 +16,10 @@ from peer.origin.run_client import RunClient
 from peer.runtime.graph_runtime import GraphRuntime
 from peer.session.sampling import GREEDY
 from peer.state.generated.commands import ModelOffered, ModelWithdrawn
-from planner.importers.bert import open_encoder
-from planner.importers.onnx.encoder_file import encoder_file
+from planner.importers.encoders.file import encoder_file
+from planner.importers.encoders.folder import open_encoder
 from planner.importers.onnx.importing import import_graph
 from planner.model.compose import compose
-from planner.model.encoder_graph import put_encoder
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 from tests.e2e.graph_model import inputs, put_towers
 from tests.e2e.real_mesh import Models, Start
@@ -35,7 +34,7 @@ COMES_AND_GOES = 3  # times
 
 
 def _encoder(models: Models, folder: Path) -> tuple[str, GraphManifest]:
-    with encoder_file(models.store, put_encoder(open_encoder(folder, EMBEDS), models.store)) as file:
+    with encoder_file(open_encoder(folder, EMBEDS), models.store) as file:
         model = import_graph(file, models.store)
     return model, decode_graph_manifest(models.store.manifest_bytes(model))
 

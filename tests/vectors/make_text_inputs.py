@@ -51,25 +51,26 @@ def tokenizer() -> str:
 
 
 def manifest(width: int | str = "length", **types: str) -> dict[str, Any]:
-    """A model that takes inputs of these types, and says that texts become them. It makes a number and a vector of each
-    text.
+    """A model that takes inputs of these types, and says that texts become them. It makes a number, a vector and a
+    score of each text.
     """
     blob = {"sha256": "0" * 64, "bytes": 1, "pieces": ["0" * 64]}
     return {
         "format": "shoal-2",
         "name": "encoder",
         "inputs": list(types),
-        "outputs": ["y", "z"],
+        "outputs": ["y", "z", "s"],
         "sizes": {},
         "values": [
             *({"name": name, "dtype": dtype, "shape": ["texts", width], "bytes": []} for name, dtype in types.items()),
             {"name": "y", "dtype": "float32", "shape": ["texts"], "bytes": []},
             {"name": "z", "dtype": "float32", "shape": ["texts", 4], "bytes": []},
+            {"name": "s", "dtype": "float32", "shape": ["texts", 1], "bytes": []},
         ],
         "units": [
             {
                 "name": "all", "component": "model", "graph": blob, "weights": [], "tensors": [], "inputs": list(types),
-                "outputs": ["y", "z"], "params": 0, "resident_bytes": 0, "flops": [], "ops": [],
+                "outputs": ["y", "z", "s"], "params": 0, "resident_bytes": 0, "flops": [], "ops": [],
             }
         ],
         "text": {
@@ -120,7 +121,7 @@ def manifests() -> list[dict[str, Any]]:
         *(
             {
                 **changed("vectors", to="z"),
-                "values": [*ALL["values"][:4], {**ALL["values"][4], **vectors}],
+                "values": [*ALL["values"][:4], {**ALL["values"][4], **vectors}, *ALL["values"][5:]],
             }
             for vectors in (
                 {"dtype": "float16"},
@@ -130,6 +131,12 @@ def manifests() -> list[dict[str, Any]]:
                 {"shape": ["texts", 4, 1]},
             )
         ),
+        changed("scores", to="s"),
+        *(changed("scores", to=name) for name in ("z", "y", "tokens", "x")),
+        {
+            **changed("scores", to="s"),
+            "values": [*ALL["values"][:5], {**ALL["values"][5], "dtype": "float16"}],
+        },
     ]
     rows = []
     for document in cases:

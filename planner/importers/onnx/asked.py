@@ -12,7 +12,9 @@ from planner.importers.onnx.borders import MOST_UNITS
 class SourceGraph:
     """An ONNX file that is not read yet. `name`: of the model. It is tried with the inputs of the file `sample`
     (.npz), or with made-up ones, whose symbolic sizes can be given. `tokenizer`: a tokenizer.json that belongs to it,
-    where there is one; `longest`: most tokens of a text, 0 where only the tokenizer can say it.
+    where there is one; `longest`: most tokens of a text, 0 where only the tokenizer can say it. `named`: paths of
+    values are parts that become units. `made`: what wrote the file, with its version, where an import did. `fused`:
+    operators may be joined, where that makes the same bits.
     """
 
     source: Path
@@ -22,9 +24,13 @@ class SourceGraph:
     most_units: int = MOST_UNITS
     tokenizer: Path | None = None
     longest: int = 0
+    named: bool = False
+    made: str = ""
+    fused: bool = True
 
     @property
     def how(self) -> str:
         """What its import depends on besides files, for the index of imports."""
         text = ["text and vectors"] if self.tokenizer is not None else []
-        return ",".join(["onnx", *text, *(f"{name}={size}" for name, size in sorted(self.sizes))])
+        made = [self.made] if self.made else []
+        return ",".join(["onnx", *made, *text, *(f"{name}={size}" for name, size in sorted(self.sizes))])

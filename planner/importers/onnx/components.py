@@ -27,6 +27,28 @@ def components(units: Sequence[Sequence[tuple[str, float]]]) -> list[str]:
     return [name or WHOLE for name in found]
 
 
+def named_parts(steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[list[int]] | None:
+    """The places of steps, given by the values that they take and make, in groups whose values have the same path: each
+    a unit, each after those that it needs. What has no path belongs to what it is made of. None where groups would wait
+    for each other.
+    """
+    group_of: dict[str, tuple[str, ...]] = {}  # by value
+    found: dict[tuple[str, ...], list[int]] = {}
+    for place, (inputs, outputs) in enumerate(steps):
+        path = next(filter(None, map(_modules, outputs)), ())
+        path = path or next((group_of[name] for name in inputs if name in group_of), ())
+        group_of |= dict.fromkeys(outputs, path)
+        found.setdefault(path, []).append(place)
+    groups = sorted(found.values(), key=lambda group: group[-1])
+    made: set[str] = set()
+    every = set(group_of)
+    for group in groups:
+        made |= {name for place in group for name in steps[place][1]}
+        if any(name in every and name not in made for place in group for name in steps[place][0]):
+            return None
+    return groups
+
+
 def _modules(value: str) -> tuple[str, ...]:
     """The modules of the path that a value is called by, the outermost first; none where it has no path."""
     if not value.startswith("/"):

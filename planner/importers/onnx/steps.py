@@ -13,6 +13,7 @@ from planner.errors import CorruptModel, UnknownArchitecture
 from planner.importers.onnx import proof
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.borders import Group, Part, cut
+from planner.importers.onnx.components import named_parts
 from planner.importers.onnx.costs import probes, seen_values, value_bytes, with_ranks
 from planner.importers.onnx.folding import fold
 from planner.importers.onnx.layout import Measured, store_units
@@ -44,7 +45,7 @@ class Steps:
         self._hashes: dict[int, bytes] = {}  # by border, of what crosses it
         self._border = 1
         self._bad: set[int] = set()
-        self._fused = True
+        self._fused = asked.fused
         self._told: dict[int, str] = {}  # of bad borders
         self._fused_before: tuple[set[int], dict[int, str]] | None = (
             None  # bad ones with joined operators, once known
@@ -55,7 +56,7 @@ class Steps:
         asked = self._asked
         read = read_model(asked.source, asked.name)
         try:
-            session = opened(asked.source, options())
+            session = opened(asked.source, options(fused=asked.fused))
             for value in session.get_outputs():
                 if value.type not in _ORT_NAMES:
                     raise UnknownArchitecture(
@@ -84,6 +85,11 @@ class Steps:
         """Finds borders and stores the units; returns how many."""
         measured = self._whole()
         network = measured.network
+        if self._asked.named:
+            parts_of = named_parts([(step.inputs, step.outputs) for step in network.steps])
+            if parts_of is not None:
+                self._groups = parts_of
+                return self._stored()
         sizes = {
             name: value_bytes(seen.dtype, measured.probes.base[name])
             for name, seen in measured.seen.items()
@@ -113,10 +119,14 @@ class Steps:
             raise refused(self._asked.name, error) from None
         if self._border < count or not self._bad:
             return self._border - 1, count, ""
-        if self._fused_before is None:
+        if self._fused_before is None and self._fused:
             self._fused_before = (self._bad, self._told)
             return 0, self._again(fused=False), ""
-        if not self._fused and len(self._bad) >= len(self._fused_before[0]):
+        if (
+            self._fused_before is not None
+            and not self._fused
+            and len(self._bad) >= len(self._fused_before[0])
+        ):
             bad, told = self._fused_before
             self._again(fused=True)
             self._bad, self._told = bad, told

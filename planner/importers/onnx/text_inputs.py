@@ -2,7 +2,7 @@
 
 Edge: reads that file. A model has text inputs where it takes token ids, under one of the names that exporters give
 them, and nothing else but a mask of them and types of segments. It makes embeddings where an output of the name that
-sentence-transformers gives it is a vector for each text.
+sentence-transformers gives it is a vector for each text, and scores pairs where an output `scores` is a number of each.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ EXPORT_FOLDER: Final = "onnx"  # in which exporters put the file, one below the 
 LONGEST: Final = 512  # tokens of a text where nothing says it: what encoders of the BERT family take
 _TOKENS: Final = ("input_ids", "tokens")
 _MASKS: Final = ("attention_mask", "mask")
-_TYPES: Final = ("token_type_ids",)
+_TYPES: Final = ("token_type_ids", "types")
 _VECTORS: Final = ("embedding", "sentence_embedding")
+_SCORES: Final = "scores"
 _PADS: Final = ("[PAD]", "<pad>")
 
 
@@ -70,6 +71,9 @@ def text_inputs(manifest: GraphManifest, tokenizer: Path, longest: int) -> tuple
         with suppress(CorruptStore):
             check_text(manifest, wanted := replace(found, vectors=name))
             return content, wanted
+    with suppress(CorruptStore):
+        check_text(manifest, wanted := replace(found, scores=_SCORES))
+        return content, wanted
     return content, found
 
 

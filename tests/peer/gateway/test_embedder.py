@@ -24,11 +24,11 @@ from peer.gateway.embedding_requests import (
 )
 from peer.origin.text_vectors import BATCH_TEXTS, BATCH_TOKENS, batches
 from planner.errors import CorruptStore
-from planner.importers.bert import open_encoder
-from planner.model.encoder import decode_encoder
-from planner.model.encoder_graph import put_encoder
+from planner.importers.encoders.folder import open_encoder
+from planner.model.graph_manifest import decode_graph_manifest
 from planner.model.store import Store
 from tests.planner.plain_bert import TinyBert, plain_bert
+from tests.planner.stored_encoder import put_encoder
 
 ASK: dict[str, Any] = {"model": "m", "input": "Hi"}
 SENTENCES = (
@@ -202,8 +202,8 @@ async def test_requests_take_turns_and_no_more_than_a_bound_wait(
 
 def test_weights_that_changed_on_the_disk_are_not_loaded(tiny: tuple[Embedder, Path], tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    part = decode_encoder(store.manifest_bytes(tiny[0].model_id)).parts[1]
-    path = store.blob_path(part.blob.sha256)
+    unit = decode_graph_manifest(store.manifest_bytes(tiny[0].model_id)).units[1]
+    path = store.blob_path(unit.weights[0].sha256)
     content = bytearray(path.read_bytes())
     content[100] ^= 1
     path.write_bytes(content)
@@ -222,7 +222,7 @@ async def test_the_real_model_computes_what_it_should(minilm_folder: Path, tmp_p
         rows = loaded._tokens(SENTENCES, 0, len(SENTENCES))
     finally:
         loaded.close()
-    np.testing.assert_allclose(found[[0, 3]], plain_bert(minilm_folder, rows[0], rows[3]), atol=2e-6)
+    np.testing.assert_allclose(found[[0, 3]], plain_bert(minilm_folder, rows[0].ids, rows[3].ids), atol=2e-6)
     cosines = found @ found.T
     # what the documentation of sentence-transformers shows for these pairs
     assert cosines[0, 1] == pytest.approx(0.7553, abs=5e-5)

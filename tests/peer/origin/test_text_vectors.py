@@ -12,13 +12,13 @@ import pytest
 
 from peer.dataflow.value_codec import Array
 from peer.errors import RunFailed
-from peer.model.text_inputs import TextReader
+from peer.model.text_inputs import TextReader, TextRow
 from peer.origin.run_client import RunClient
 from peer.origin.text_vectors import text_vectors
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
 
 VECTORS: Any = json.loads((Path(__file__).parents[2] / "vectors" / "text_inputs.json").read_text("utf-8"))
-ROWS = ([2, 5, 3], [2, 6, 7, 3], [2, 3], [2, 9, 9, 9, 3], [2, 8, 3])
+ROWS = tuple(map(TextRow, ([2, 5, 3], [2, 6, 7, 3], [2, 3], [2, 9, 9, 9, 3], [2, 8, 3])))
 
 
 def manifest(texts: int | str) -> GraphManifest:
@@ -51,7 +51,7 @@ async def test_a_model_gets_as_many_texts_as_it_takes(texts: int | str, counts: 
     reader = TextReader(run.manifest, VECTORS["tokenizer"][0].encode())
     told: list[int] = []
     found = await text_vectors(cast(RunClient, run), reader, ROWS, told.append)
-    np.testing.assert_array_equal(found, np.repeat([[sum(row)] for row in ROWS], 4, 1))
+    np.testing.assert_array_equal(found, np.repeat([[sum(row.ids)] for row in ROWS], 4, 1))
     assert sum(told) == len(ROWS)
     assert [shape[0] for shape in run.shapes] == counts
 

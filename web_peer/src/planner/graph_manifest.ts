@@ -116,10 +116,11 @@ export interface TextInputs {
   readonly tokenizer: BlobRef; // a tokenizer.json
   readonly tokens: string; // the input of token ids
   readonly mask: string | null; // that of 1 for a token and 0 for what fills up a shorter text
-  readonly types: string | null; // one of zeros
-  readonly longest: number; // tokens of a text, the marks at its ends included
+  readonly types: string | null; // that of 1 for a token of the second text of a pair, 0 for all others
+  readonly longest: number; // tokens of a text or a pair, the marks at its ends included
   readonly pad: number; // the token id that fills up
   readonly vectors: string | null; // the output that is the embedding of each text, (texts, dimensions)
+  readonly scores: string | null; // that of how well the second text of each pair answers the first, (texts, 1)
 }
 
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
@@ -198,6 +199,7 @@ function decodeText(fields: Fields): TextInputs {
     longest: fields.count('longest', MAX_TEXT_TOKENS, 1),
     pad: fields.count('pad', MAX_TOKEN),
     vectors: fields.has('vectors') ? fields.text('vectors', MAX_VALUE_CHARS) : null,
+    scores: fields.has('scores') ? fields.text('scores', MAX_VALUE_CHARS) : null,
   };
 }
 
@@ -232,24 +234,30 @@ function checkText({ inputs, outputs, values }: GraphManifest, text: TextInputs)
   if (tokens.dtype === 'float32') {
     throw new CannotServe('manifest.text: whole numbers expected for tokens');
   }
-  if (text.vectors === null) return;
-  const vectors = outputs.includes(text.vectors) ? named.get(text.vectors) : undefined;
-  if (vectors === undefined || !isVectors(vectors, tokens.shape[0])) {
-    throw new CannotServe(
-      `manifest.text: vectors: an output of float32 and axes (texts, 1 to ${MAX_DIMENSIONS}) expected`,
-    );
+  for (const [what, name, most] of [
+    ['vectors', text.vectors, MAX_DIMENSIONS],
+    ['scores', text.scores, 1],
+  ] as const) {
+    if (name === null) continue;
+    const made = outputs.includes(name) ? named.get(name) : undefined;
+    if (made === undefined || !isOfTexts(made, tokens.shape[0], most)) {
+      const width = most > 1 ? `1 to ${most}` : '1';
+      throw new CannotServe(
+        `manifest.text: ${what}: an output of float32 and axes (texts, ${width}) expected`,
+      );
+    }
   }
 }
 
-function isVectors({ dtype, shape }: Value, texts: number | string | undefined): boolean {
-  const dimensions = shape[1];
+function isOfTexts({ dtype, shape }: Value, texts: number | string | undefined, most: number): boolean {
+  const width = shape[1];
   return (
     dtype === 'float32' &&
     shape.length === 2 &&
     shape[0] === texts &&
-    typeof dimensions === 'number' &&
-    dimensions >= 1 &&
-    dimensions <= MAX_DIMENSIONS
+    typeof width === 'number' &&
+    width >= 1 &&
+    width <= most
   );
 }
 

@@ -10,32 +10,40 @@ import pytest
 
 from peer.cli.models import models
 from planner.errors import UnknownArchitecture
+from planner.importers.encoders.table import encoder_rows
 from planner.importers.families.family import Source
 from planner.importers.families.table import FAMILIES, Kind, family_of, rows
 
 DOCS = Path(__file__).parents[4] / "docs" / "models.md"
 
 
-def test_docs_have_the_table() -> None:
+def table_of(head: str) -> list[tuple[str, ...]]:
+    """The rows under that head in the docs."""
     lines = DOCS.read_text(encoding="utf-8").splitlines()
-    start = lines.index("| family | in GGUF as | in config.json as | what sets it apart |") + 2
-    table = [
+    start = lines.index(head) + 2
+    return [
         tuple(cell.strip().replace("`", "") for cell in line.strip("|").split("|"))
         for line in lines[start : lines.index("", start)]
     ]
-    assert table == rows()
 
 
-def test_the_command_prints_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_docs_have_the_tables() -> None:
+    assert table_of("| family | in GGUF as | in config.json as | what sets it apart |") == rows()
+    encoders = table_of("| encoder | in config.json as | what sets it apart from BERT |")
+    assert encoders == [(title, called, apart) for title, _, called, apart in encoder_rows()]
+
+
+def test_the_command_prints_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def printed(as_json: bool) -> str:
         assert models(argparse.Namespace(store=tmp_path, families=True, json=as_json)) == 0
         return capsys.readouterr().out
 
+    every = [*rows(), *encoder_rows()]
     lines = printed(False).splitlines()
-    assert len(lines) == len(rows()) + 1
-    for line, row in zip(lines[1:], rows(), strict=True):
+    assert len(lines) == len(every) + 1
+    for line, row in zip(lines[1:], every, strict=True):
         assert all(cell in line for cell in row)
-    assert [tuple(each.values()) for each in json.loads(printed(True))] == rows()
+    assert [tuple(each.values()) for each in json.loads(printed(True))] == every
 
 
 @pytest.mark.parametrize("kind", ["gguf", "folder"])

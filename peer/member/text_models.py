@@ -1,0 +1,161 @@
+"""The models of a mesh that make embeddings of texts, or rank them: which they are, and what they make. Edge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from enum import Enum
+from typing import Final
+
+from peer.errors import CannotServe, NoPlan, PeerError
+from peer.member.mesh_member import MeshMember
+from peer.model.text_inputs import TextReader, TextRow
+from peer.origin.text_vectors import dimensions_of, ranks_texts, text_vectors
+from peer.session.evidence import Floats
+from planner.errors import PlannerError
+from planner.model.graph_manifest import GraphManifest
+
+MANIFESTS_WITHIN_S: Final = 5.0  # what is not there by then is no such model as yet
+RETRY_S: Final = 15.0  # after which a manifest that could not be had is asked for again
+
+Found = dict[str, tuple[str, GraphManifest]]  # ids and manifests by name, sorted
+
+
+class Use(Enum):
+    """What a model of texts is for, in the middle of a sentence."""
+
+    EMBED = "makes embeddings"
+    RANK = "ranks texts"
+
+
+_DOES_NOT: Final = {Use.EMBED: "makes no embeddings of texts", Use.RANK: "ranks no texts"}
+_CALLED: Final = {Use.EMBED: "embedding model", Use.RANK: "model for ranking"}
+
+
+class TextModels:
+    """As far as `look` has learnt what the models are that the mesh offers. Close it: manifests that cannot be had are
+    asked for again behind the scenes.
+    """
+
+    def __init__(self, mesh: MeshMember) -> None:
+        self._mesh = mesh
+        self._known: dict[str, GraphManifest] = {}  # by model id
+        self._learning: dict[str, asyncio.Task[None]] = {}  # the same; until it is known
+        self._tried: set[str] = set()  # those that were waited for already
+
+    def close(self) -> None:
+        """Ends all that is under way."""
+        for task in self._learning.values():
+            task.cancel()
+        self._learning.clear()
+
+    async def look(self) -> None:
+        """Learns what is offered now. Each model is waited for once; one whose manifest cannot be had by then is known
+        as soon as it comes.
+        """
+        wanted = {offer.model for offer in self._mesh.view.state.offers.values()}
+        self._known = {model: manifest for model, manifest in self._known.items() if model in wanted}
+        self._tried &= wanted
+        for gone in self._learning.keys() - wanted:
+            self._learning.pop(gone).cancel()
+        for model in wanted - self._known.keys() - self._learning.keys():
+            self._learning[model] = asyncio.create_task(self._learn(model))
+        fresh = [task for model, task in self._learning.items() if model not in self._tried]
+        if fresh:
+            await asyncio.wait(fresh, timeout=MANIFESTS_WITHIN_S)
+        self._tried |= wanted
+        for model in [model for model, task in self._learning.items() if task.done()]:
+            self._learning.pop(model).exception()  # none: it ends once it is known
+
+    async def _learn(self, model: str) -> None:
+        while model not in self._known:
+            with suppress(PeerError, PlannerError):  # whoever runs it by name hears why
+                self._known[model] = await self._mesh.graph_manifest(model)
+                return
+            self._tried.add(model)
+            await asyncio.sleep(RETRY_S)
+
+    def found(self, use: Use) -> Found:
+        """The models for this use."""
+        return {
+            name: (offer.model, manifest)
+            for name, offer in sorted(self._mesh.view.state.offers.items())
+            if (manifest := self._known.get(offer.model)) is not None and _is_for(manifest, use)
+        }
+
+    def pick(self, use: Use, called: str | None) -> str:
+        """The name of the model of this name or id; of None: of the only one. Raises NoPlan, CannotServe."""
+        found, offers = self.found(use), self._mesh.view.state.offers
+        have = f"it has {', '.join(found)}" if found else "shoal offer has it run one"
+        if called is None:
+            if len(found) == 1:
+                return next(iter(found))
+            raise NoPlan(
+                f"say which of {len(found)} models is asked: {', '.join(found)}"
+                if found
+                else f"this mesh has no model that {use.value}: {have}"
+            )
+        for name, (model, _) in found.items():
+            if called in (name, model):
+                return name
+        if called in offers and offers[called].model in self._known:
+            raise CannotServe(f"{called} {_DOES_NOT[use]}: {have}")
+        raise NoPlan(f"this mesh has no {_CALLED[use]} {called}: {have}")
+
+
+def _is_for(manifest: GraphManifest, use: Use) -> bool:
+    return dimensions_of(manifest) > 0 if use is Use.EMBED else ranks_texts(manifest)
+
+
+def _untold(_: int) -> None:
+    pass
+
+
+async def embeddings(
+    mesh: MeshMember,
+    texts: Sequence[str],
+    model: str | None = None,
+    done: Callable[[int], None] = _untold,
+) -> Floats:
+    """A vector of each text, (texts, dimensions), computed over the peers of the mesh; `done` hears how many more are
+    there.
+
+    `model`: by name or id; None: the only one that makes embeddings. Raises NoPlan, CannotServe, RunFailed; BadCommand
+    for a text that is too long, or of no token.
+    """
+    return await _made(mesh, Use.EMBED, model, lambda reader: reader.rows(texts), done)
+
+
+async def text_scores(
+    mesh: MeshMember,
+    query: str,
+    documents: Sequence[str],
+    model: str | None = None,
+    done: Callable[[int], None] = _untold,
+) -> Floats:
+    """How well each document answers the query, (documents,), more being better; as `embeddings`."""
+    found = await _made(mesh, Use.RANK, model, lambda reader: reader.pairs(query, documents), done)
+    return found[:, 0]
+
+
+async def _made(
+    mesh: MeshMember,
+    use: Use,
+    model: str | None,
+    rows_of: Callable[[TextReader], Sequence[TextRow]],
+    done: Callable[[int], None],
+) -> Floats:
+    models = TextModels(mesh)
+    try:
+        await models.look()
+        name = models.pick(use, model)
+        reader = await mesh.text_reader(models.found(use)[name][1])
+    finally:
+        models.close()
+    rows = await asyncio.to_thread(rows_of, reader)
+    run = await mesh.open_run(name)
+    try:
+        return await text_vectors(run, reader, rows, done)
+    finally:
+        await run.close()
