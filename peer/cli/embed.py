@@ -1,4 +1,4 @@
-"""`shoal embed`: vectors of texts by a model that a mesh offers beside its own."""
+"""`shoal embed` and `shoal rerank`: what models of texts that a mesh offers make of them, vectors or an order."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ import numpy as np
 
 from peer.cli.chat import asker
 from peer.errors import BadCommand
+from peer.gateway.rerank_requests import ranked
 from peer.launch.counting import counting
 from peer.launch.terminal import interrupts, reporting, say, write
-from peer.member.text_models import embeddings
+from peer.member.text_models import embeddings, text_scores
 from peer.session.evidence import Floats
 
 
@@ -38,7 +39,23 @@ async def embed(args: argparse.Namespace) -> int:
     return 0
 
 
+async def rerank(args: argparse.Namespace) -> int:
+    """Prints a line of JSON for each document, the best first."""
+    texts = _texts(args)
+    with interrupts() as ctrl:
+        async with AsyncExitStack() as stack:
+            with reporting() as report:
+                mesh = await stack.enter_async_context(asker(args, ctrl, report=report))
+            with ctrl.cancelling(), counting("pairs", len(texts), 0) as advance:
+                scores = await text_scores(mesh, args.query, texts, args.model, advance)
+    for place in ranked(scores)[: args.top]:
+        line = {"index": place, "score": float(scores[place]), "text": texts[place]}
+        write(json.dumps(line, ensure_ascii=False) + "\n")
+    return 0
+
+
 def _texts(args: argparse.Namespace) -> list[str]:
+    """The texts of the command line, or of the file that it names. Raises BadCommand."""
     if bool(args.texts) == (args.file is not None):
         raise BadCommand("give texts, or --file with a text a line, and not both")
     if args.file is None:

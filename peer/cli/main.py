@@ -24,6 +24,7 @@ from peer.cli.arguments.offer import offer_arguments, withdraw_arguments
 from peer.cli.arguments.parser import Parser
 from peer.cli.arguments.pinned_ends import pin_argument
 from peer.cli.arguments.plan_goal import wish_arguments
+from peer.cli.arguments.rerank import rerank_arguments
 from peer.cli.arguments.role import role_arguments
 from peer.cli.arguments.run import run_arguments
 from peer.cli.arguments.transcribe import transcribe_arguments
@@ -228,6 +229,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.speech.transcribe import transcribe
 
             return asyncio.run(transcribe(args))
+        case "rerank":
+            from peer.cli.embed import rerank
+
+            return asyncio.run(rerank(args))
         case "api":
             from peer.cli.api import api
 
@@ -451,6 +456,11 @@ def parser() -> argparse.ArgumentParser:
     transcribe_arguments(heard)
     _way(heard)
     _state(heard)
+    sorts = command("rerank", "sort documents by how well they answer a query, by a model that a mesh offers")
+    _link(sorts)
+    rerank_arguments(sorts)
+    _way(sorts)
+    _state(sorts)
     talks = command(
         "conversations",
         "conversations that a mesh keeps: list them, keep one in a file, say who comes in",
@@ -542,7 +552,7 @@ def _model(made: argparse.ArgumentParser, nargs: str | None) -> None:
         made.add_argument(
             "model",
             metavar="MODEL",
-            help=f"{models}; for embeddings all-minilm-l6-v2, or a sentence-transformers folder; any other model as "
+            help=f"{models}; for embeddings all-minilm-l6-v2, or the folder of an encoder; any other model as "
             "an .onnx file",
         )
     else:

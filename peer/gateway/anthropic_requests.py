@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from peer.errors import ApiError
 from peer.gateway.chat_requests import MAX_STOP_CHARACTERS, MAX_STOP_STRINGS, fields_of, known_only
+from peer.gateway.responses import Shape
 
 _KNOWN: Final = frozenset(
     [
@@ -29,8 +30,6 @@ _KNOWN: Final = frozenset(
 )
 _AS_THEY_ARE: Final = ("model", "max_tokens", "stream", "temperature", "top_k", "top_p")
 _WITHOUT_EFFECT: Final = frozenset(["cache_control", "diagnostics", "user_profile_id", "workspace_id"])
-Shape = dict[str, Any]
-
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from peer.errors import ApiError
 from peer.gateway.chat_requests import fields_of, known_only
+from peer.gateway.responses import Shape
 
 _KNOWN: Final = frozenset(
     [
@@ -32,8 +33,6 @@ _KNOWN: Final = frozenset(
         "truncation",
     ]
 )
-Shape = dict[str, Any]
-
 _AS_THEY_ARE: Final = ("model", "parallel_tool_calls", "stream", "temperature", "top_p")
 _LOGPROBS: Final = "message.output_text.logprobs"
 _WITHOUT_EFFECT: Final = (

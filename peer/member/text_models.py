@@ -42,7 +42,7 @@ class TextModels:
         self._mesh = mesh
         self._known: dict[str, GraphManifest] = {}  # by model id
         self._learning: dict[str, asyncio.Task[None]] = {}  # the same; until it is known
-        self._tried: set[str] = set()  # those that were waited for already
+        self._tried: dict[str, asyncio.Event] = {}  # by model id: a first attempt ended, or was waited for
 
     def close(self) -> None:
         """Ends all that is under way."""
@@ -56,24 +56,29 @@ class TextModels:
         """
         wanted = {offer.model for offer in self._mesh.view.state.offers.values()}
         self._known = {model: manifest for model, manifest in self._known.items() if model in wanted}
-        self._tried &= wanted
+        self._tried = {model: tried for model, tried in self._tried.items() if model in wanted}
         for gone in self._learning.keys() - wanted:
             self._learning.pop(gone).cancel()
         for model in wanted - self._known.keys() - self._learning.keys():
-            self._learning[model] = asyncio.create_task(self._learn(model))
-        fresh = [task for model, task in self._learning.items() if model not in self._tried]
+            tried = self._tried.setdefault(model, asyncio.Event())
+            self._learning[model] = asyncio.create_task(self._learn(model, tried))
+        fresh = [tried for tried in self._tried.values() if not tried.is_set()]
         if fresh:
-            await asyncio.wait(fresh, timeout=MANIFESTS_WITHIN_S)
-        self._tried |= wanted
-        for model in [model for model, task in self._learning.items() if task.done()]:
-            self._learning.pop(model).exception()  # none: it ends once it is known
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MANIFESTS_WITHIN_S):
+                    await asyncio.gather(*(tried.wait() for tried in fresh))
+            for tried in fresh:
+                tried.set()
+        self._learning = {model: task for model, task in self._learning.items() if not task.done()}
 
-    async def _learn(self, model: str) -> None:
-        while model not in self._known:
+    async def _learn(self, model: str, tried: asyncio.Event) -> None:
+        """Asks for the manifest until it is there."""
+        while True:
             with suppress(PeerError, PlannerError):  # whoever runs it by name hears why
                 self._known[model] = await self._mesh.graph_manifest(model)
+            tried.set()
+            if model in self._known:
                 return
-            self._tried.add(model)
             await asyncio.sleep(RETRY_S)
 
     def found(self, use: Use) -> Found:

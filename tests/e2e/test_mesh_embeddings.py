@@ -24,10 +24,13 @@ from tests.e2e.command import run, running
 from tests.e2e.graph_model import double_file
 from tests.e2e.real_mesh import options
 from tests.patience import WITHIN_S
+from tests.planner.importers.encoders.checkpoints import QUERY, load
+from tests.planner.importers.encoders.checkpoints import TEXTS as DOCUMENTS
 from tests.planner.plain_bert import TinyBert, plain_bert
 
 TEXTS = ["a mesh", "a mesh of peers answers", "sky"]
 ROWS = ([2, 4, 5, 3], [2, 4, 5, 6, 7, 8, 3], [2, 10, 3])
+RANKED = np.argsort(-load("bert-scores").made[:, 0]).tolist()
 MANY = [TEXTS[place % len(TEXTS)] for place in range(3000)]
 
 
@@ -38,6 +41,7 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         "serve",
         folder,
         double_file(tmp_path),
+        load("bert-scores").write(tmp_path / "ranks"),
         "--store",
         tmp_path / "store",
     )
@@ -50,7 +54,7 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         member = await stack.enter_async_context(joining)
         mesh = Mesh(member)
         assert await member.view.until(
-            lambda state: len(state.offers) == 2 and all(offer.stages for offer in state.offers.values()),
+            lambda state: len(state.offers) == 3 and all(offer.stages for offer in state.offers.values()),
             WITHIN_S,
         )
         np.testing.assert_allclose(await mesh.embed(TEXTS), expected, atol=2e-6)
@@ -58,10 +62,18 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         for asked, error, says in (
             (mesh.embed("sky", "double"), CannotServe, "double makes no embeddings of texts: it has tiny"),
             (mesh.embed("sky", "other"), NoPlan, "no embedding model other: it has tiny"),
+            (mesh.embed("sky", "ranks"), CannotServe, "ranks makes no embeddings of texts: it has tiny"),
+            (mesh.rerank("sky", ["a"], "tiny"), CannotServe, "tiny ranks no texts: it has ranks"),
+            (
+                mesh.rerank("sky", ["sky " * 99]),
+                BadCommand,
+                "text 1: 103 tokens with the one that it is compared",
+            ),
             (mesh.embed(["sky", "a mesh " * 6]), BadCommand, "text 2: 14 tokens, and tiny takes 12"),
         ):
             with pytest.raises(error, match=says):
                 await asked
+        assert [place for place, _ in await mesh.rerank(QUERY, DOCUMENTS)] == RANKED
         await _over_http(stack, member)
 
         said = await asyncio.to_thread(run, tmp_path, "embed", link, *TEXTS, *away)
@@ -81,6 +93,10 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         ):
             said = await asyncio.to_thread(run, tmp_path, "embed", link, *words, *away)
             assert (said.status, said.complaints) == (1, [f"shoal: {why}"])
+        said = await asyncio.to_thread(run, tmp_path, "rerank", link, QUERY, *DOCUMENTS, "--top", "2", *away)
+        assert said.status == 0, said.err
+        lines = [json.loads(line) for line in said.out.splitlines()]
+        assert [(line["index"], line["text"]) for line in lines] == [(at, DOCUMENTS[at]) for at in RANKED[:2]]
 
 
 async def _over_http(stack: AsyncExitStack, member: MeshMember) -> None:
@@ -99,9 +115,25 @@ async def _over_http(stack: AsyncExitStack, member: MeshMember) -> None:
         model=listed["tiny"]["manifest"], input=[list(row) for row in ROWS]
     )
     np.testing.assert_array_equal(np.array([one.embedding for one in by_id.data], np.float32), expected)
-    with pytest.raises(NotFoundError, match="'tiny' makes embeddings; 'double' is run by shoal run"):
+    with pytest.raises(NotFoundError, match="'tiny' makes embeddings; 'ranks' ranks texts; 'double'"):
         await client.embeddings.create(model="other", input="sky")
+    asked = {"model": "ranks", "query": QUERY, "documents": DOCUMENTS}
+    ranked = await client.post(
+        "/rerank", body={**asked, "top_n": 3, "return_documents": True}, cast_to=object
+    )
+    assert isinstance(ranked, dict)
+    assert [each["index"] for each in ranked["results"]] == RANKED[:3]
+    assert [each["document"]["text"] for each in ranked["results"]] == [DOCUMENTS[at] for at in RANKED[:3]]
+    assert listed["ranks"]["ranks"] is True
+    for more, says in (
+        ({"model": "tiny"}, "'tiny' makes embeddings, as /v1/embeddings asks it, and ranks no texts"),
+        ({"model": "double"}, "computes outputs of inputs, as shoal run asks it, and ranks no texts"),
+        ({"documents": ["sky " * 99]}, "108 tokens with the query in place of the 64 tokens"),
+    ):
+        with pytest.raises(BadRequestError, match=says):
+            await client.post("/rerank", body=asked | more, cast_to=object)
     for model, text, says in (
+        ("ranks", "sky", "ranks texts, as /v1/rerank asks it, and makes no embeddings"),
         ("double", "sky", "makes no embeddings"),
         ("tiny", "a mesh " * 6, "14 tokens in place of the 12 tokens"),
         ("tiny", "", "must not be empty"),

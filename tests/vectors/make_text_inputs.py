@@ -13,6 +13,7 @@ from peer.errors import BadCommand
 from peer.model.text_inputs import TextReader
 from planner.errors import CorruptStore
 from planner.model.graph_manifest import decode_graph_manifest
+from tests.planner.importers.encoders import checkpoints
 
 PATH = beside(__file__, "text_inputs.json")
 MARKS: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
@@ -168,12 +169,49 @@ def texts() -> list[dict[str, Any]]:
     return rows
 
 
+KINDS: Final[dict[str, str]] = {"words": "mpnet", "bytes": "roberta", "unigrams": "xlm-roberta"}
+HARD: Final = (
+    "why is the sky blue?",
+    " Sunny  skies,\n\ta sea",
+    "Is the sky BLUE",
+    "</s> [SEP] <pad> <s>",
+    "cafe\u0301 caf\u00e9 \ufb01ne \u00bd",
+    "\u6771\u4eac, \U0001f30a\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\u200b\u00a0blue\u00ad",
+    "\u2581why sky",
+    "is" * 24,
+)  # what tokenizers are known to cut in different ways
+
+
+def tokenizers() -> list[dict[str, Any]]:
+    """The tokens of texts by each kind of tokenizer that encoders have."""
+    rows = []
+    document = manifest(tokens="int64")
+    document["text"]["longest"] = 200
+    reads = decode_graph_manifest(json.dumps(document).encode())
+    for kind, case in KINDS.items():
+        rules = checkpoints.tokenizer(checkpoints.CASES[case]).to_str()
+        reader = TextReader(reads, rules.encode())
+        ids = [list(row.ids) for row in reader.rows(HARD)]
+        rows.append(
+            {"kind": kind, "manifest": json.dumps(document), "rules": rules, "texts": HARD, "ids": ids}
+        )
+    return rows
+
+
 def text() -> str:
     about = (
         "`tokenizer`: a tokenizer.json. `manifests`: whether a manifest with `text` is read, else why not. `texts`: "
-        "what becomes of texts by a manifest and the tokenizer, or why nothing does."
+        "what becomes of texts by a manifest and the tokenizer, or why nothing does. `tokenizers`: tokens of texts by "
+        "each kind of tokenizer."
     )
-    return written(about, {"tokenizer": [tokenizer()], "manifests": manifests(), "texts": texts()})
+    found = {
+        "tokenizer": [tokenizer()],
+        "manifests": manifests(),
+        "texts": texts(),
+        "tokenizers": tokenizers(),
+    }
+    return written(about, found)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from planner.errors import CorruptStore
 from planner.importers.encoders.folder import open_encoder
 from planner.model.graph_manifest import decode_graph_manifest
 from planner.model.store import Store
+from tests.planner.importers.encoders.checkpoints import TEXTS, real_vectors
 from tests.planner.plain_bert import TinyBert, plain_bert
 from tests.planner.stored_encoder import put_encoder
 
@@ -219,10 +220,12 @@ async def test_the_real_model_computes_what_it_should(minilm_folder: Path, tmp_p
     loaded = Embedder(LocalEncoder(store, put_encoder(open_encoder(minilm_folder, "minilm"), store), 1))
     try:
         found = vectors(await made(loaded, list(SENTENCES)))
+        again = vectors(await made(loaded, list(TEXTS)))
         rows = loaded._tokens(SENTENCES, 0, len(SENTENCES))
     finally:
         loaded.close()
     np.testing.assert_allclose(found[[0, 3]], plain_bert(minilm_folder, rows[0].ids, rows[3].ids), atol=2e-6)
+    np.testing.assert_allclose(again, real_vectors(), atol=1e-5)  # of sentence-transformers itself
     cosines = found @ found.T
     # what the documentation of sentence-transformers shows for these pairs
     assert cosines[0, 1] == pytest.approx(0.7553, abs=5e-5)

@@ -16,9 +16,16 @@ interface Vectors {
     readonly arrays: Readonly<Record<string, readonly (readonly number[])[]>>;
     readonly why: string;
   }[];
+  readonly tokenizers: readonly {
+    readonly kind: string;
+    readonly manifest: string;
+    readonly rules: string;
+    readonly texts: readonly string[];
+    readonly ids: readonly (readonly number[])[];
+  }[];
 }
 
-const { tokenizer, manifests, texts } = vectors('text_inputs') as Vectors;
+const { tokenizer, manifests, texts, tokenizers } = vectors('text_inputs') as Vectors;
 const RULES = new TextEncoder().encode(tokenizer[0]);
 const read = (manifest: string): GraphManifest => decodeGraphManifest(new TextEncoder().encode(manifest));
 
@@ -61,5 +68,17 @@ describe('texts', () => {
     const manifest = read(manifests[0]?.manifest ?? '');
     expect(() => new TextReader(manifest, new TextEncoder().encode('{'))).toThrow('cannot be read');
     expect(() => new TextReader({ ...manifest, text: null }, RULES)).toThrow('does not say how');
+  });
+});
+
+describe('tokens of every kind of tokenizer', () => {
+  it.each(
+    tokenizers.flatMap((each) =>
+      each.texts.map((text, at) => [each.kind, text, each.ids[at] ?? [], each] as const),
+    ),
+  )('%s: %s', (_, text, ids, { manifest, rules }) => {
+    const reader = new TextReader(read(manifest), new TextEncoder().encode(rules));
+    const found = reader.arrays([text]).get('tokens');
+    expect(numbers(found?.data ?? new Uint8Array(), 'int64')).toEqual(ids);
   });
 });

@@ -20,6 +20,7 @@ from tests.planner.importers.families.checkpoints import Floats, weights_of
 from tests.planner.tiny_models import safetensors_bytes
 
 REFERENCE: Final = Path(__file__).parent / "reference"
+REAL: Final = "all-minilm-l6-v2"  # whose vectors of TEXTS are there, too
 POSITIONS: Final = 64  # of which rows are compared, and most tokens of a text
 TEXTS: Final = (
     "why is the sky blue",
@@ -276,6 +277,12 @@ def tokens_of(name: str) -> list[int]:
     words = tokenizer(CASES[name]).get_vocab_size()
     found: list[int] = np.random.default_rng([*name.encode()]).integers(4, words, POSITIONS).tolist()
     return found
+
+
+def real_vectors() -> Floats:
+    """What sentence-transformers makes of TEXTS with the real model, (texts, 384)."""
+    kept = json.loads((REFERENCE / f"{REAL}.json").read_text(encoding="utf-8"))
+    return np.frombuffer(base64.b64decode(kept["made"]), "<f4").reshape(len(TEXTS), -1)
 
 
 def load(name: str) -> Checkpoint:

@@ -1,7 +1,7 @@
 """Writes reference/: what transformers and sentence-transformers compute of each small checkpoint, on a CPU. Needs
 torch, transformers and sentence-transformers.
 
-python -m tests.planner.importers.encoders.make_reference [CASE…]
+python -m tests.planner.importers.encoders.make_reference [CASE… | FOLDER]: of a folder of all-MiniLM-L6-v2 as well
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tests.planner.importers.encoders.checkpoints import (
     CASES,
     DENSE,
     QUERY,
+    REAL,
     REFERENCE,
     TEXTS,
     Case,
@@ -94,6 +95,17 @@ def make(name: str) -> None:
     print(name, made.shape, float(np.abs(made).max()), float(np.abs(rows).max()), len(text), "bytes")
 
 
+def make_real(folder: Path) -> None:
+    """The vectors of the real model."""
+    embedder = SentenceTransformer(str(folder), device="cpu", model_kwargs={"attn_implementation": "eager"})
+    made = embedder.encode(list(TEXTS), convert_to_numpy=True)
+    kept = {"made": base64.b64encode(made.astype("<f4").tobytes()).decode()}
+    (REFERENCE / f"{REAL}.json").write_text(json.dumps(kept) + "\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
     for wanted in sys.argv[1:] or CASES:
-        make(wanted)
+        if wanted in CASES:
+            make(wanted)
+        else:
+            make_real(Path(wanted))

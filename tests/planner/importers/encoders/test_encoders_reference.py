@@ -26,6 +26,7 @@ from tests.planner.importers.encoders.checkpoints import (
     CASES,
     POSITIONS,
     QUERY,
+    REAL,
     REFERENCE,
     TEXTS,
     Floats,
@@ -139,7 +140,7 @@ def test_every_family_is_compared() -> None:
     kinds = {case.kind for case in CASES.values() if not case.scores}
     assert kinds == {called for family in ENCODERS for called in family.models}
     assert {case.kind for case in CASES.values() if case.scores} == kinds
-    assert {path.stem for path in REFERENCE.iterdir()} == set(CASES)
+    assert {path.stem for path in REFERENCE.iterdir()} == {*CASES, REAL}
 
 
 def test_newer_names_of_nomic_are_the_same_model(tmp_path: Path) -> None:
