@@ -15,6 +15,7 @@ import type {
   AnswerState,
   AskSettings,
   Audience,
+  MeaningView,
   ModelRunView,
   MyPart,
   Notice,
@@ -54,6 +55,7 @@ const model = signal(scene.model);
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
 const wish = signal(wishShown(scene.state, { kind: 'nothing' }));
 const modelRun = signal<ModelRunView>(scene.modelRun);
+const meaning = signal<MeaningView>({ kind: 'none' });
 const MODEL_SETTINGS = modelSettings(USUAL);
 const settings = signal<AskSettings>({ ...MODEL_SETTINGS, ...scene.settings });
 const notices = signal<readonly Notice[]>(
@@ -128,6 +130,8 @@ const view: View = {
   talks: signal(scene.talks),
   audience,
   model,
+  meaning,
+  meaningModel: signal(scene.near.length > 0 ? 'all-minilm-l6-v2' : ''),
   settings,
   modelSettings: signal(MODEL_SETTINGS),
   link: signal(LINK),
@@ -170,7 +174,8 @@ const view: View = {
     rename: (_, title) => (talk.value = { ...talk.value, title }),
     remove: () => (talk.value = NO_TALK),
     pin: () => undefined,
-    search: () => undefined,
+    search: () => (meaning.value = { kind: 'none' }),
+    searchMeaning: (query) => (meaning.value = { kind: 'found', query, near: scene.near }),
     shareCopy: () => undefined,
     setRole: () => undefined,
     putOut: () => undefined,

@@ -64,6 +64,7 @@ const SCENES = [
     'answered+help',
     'together+people',
     'together+talks',
+    'meaning+meaning',
     'crowd+plan',
     'crowd+wish',
     'answered+wish',
@@ -109,7 +110,12 @@ for (const name of wanted.length > 0 ? wanted : SCENES) {
       else if (sheet === 'models') await page.$eval('.to-models', (button) => button.click());
       else if (sheet === 'people') await page.click('.who-is-in');
       else if (sheet === 'talks') await page.click('.to-list').catch(() => undefined);
-      else if (sheet === 'mesh' || sheet === 'part')
+      else if (sheet === 'meaning') {
+        await page.click('.to-list').catch(() => undefined);
+        const field = (await page.$('.sheet .find input')) ?? (await page.$('.find input'));
+        await field.type('what the sky looks like');
+        await page.keyboard.press('Enter');
+      } else if (sheet === 'mesh' || sheet === 'part')
         await page.click(`.tabs button:nth-child(${sheet === 'mesh' ? 2 : 3})`).catch(() => undefined);
       else if (sheet !== undefined) {
         const code = PRESSED[sheet];

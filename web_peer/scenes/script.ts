@@ -8,6 +8,7 @@ import type {
   Member,
   MeshView,
   MyPart,
+  NearLine,
   Notice,
   Person,
   Phase,
@@ -39,6 +40,7 @@ export interface Scene {
   readonly state: Partial<MeshState>; // by which the plan sheet shows how plans are made
   readonly offered: readonly OfferedView[];
   readonly modelRun: ModelRunView;
+  readonly near: readonly NearLine[]; // what a search by meaning finds
   readonly streams: boolean; // the last answer goes on by itself
   readonly answer: string;
 }
@@ -237,6 +239,7 @@ const READY_SCENE: Scene = {
   state: {},
   offered: [],
   modelRun: { kind: 'none' },
+  near: [],
   streams: false,
   answer: ANSWER,
 };
@@ -325,6 +328,18 @@ const SHARED: Turn[] = [
     question: 'And what do we do for breakfast?',
     answer: '',
     state: { kind: 'queued', text: 'Waits for your question' },
+  },
+];
+const NEAR: readonly NearLine[] = [
+  {
+    talk: 'talk',
+    title: 'Trip to the coast',
+    text: 'Air scatters short waves of light more than long ones, so it reaches us from everywhere.',
+  },
+  {
+    talk: 'own',
+    title: 'Colours',
+    text: 'At dusk the way through the air is longer, and red is what is left.',
   },
 ];
 const together = (change: Partial<Scene>): Scene =>
@@ -696,6 +711,7 @@ export const SCENES: Readonly<Record<string, Scene>> = {
     turns: [ANSWERED],
   }),
   together: together({}),
+  meaning: together({ near: NEAR }),
   'together-reads': together({
     mesh: READY,
     turns: SHARED.slice(0, 2),

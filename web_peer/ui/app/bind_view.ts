@@ -31,11 +31,13 @@ import { meshView, readable, runsOnText, steady } from '../mesh/members_view';
 import { NO_PIN, pinEndsOf } from '../join/pinned_ends_switch';
 import { PlanWatch } from '../plan/plan_watch';
 import { PlanWishing } from '../plan/plan_goal_proposals';
+import { embed } from '../models/embedding';
 import { ModelRuns } from '../models/model_runs';
 import { Recovery } from './recovery';
 import type { Report } from '../mesh/reports';
 import { allDone, began, firstSteps, progressed } from '../join/join_steps';
 import { AskChoices } from '../conversation/ask_choices';
+import { MeaningSearch } from '../conversation/meaning_search';
 import { Talks } from '../conversation/conversations';
 import { faultOf, LEFT, phaseAfter, STOPPED, troubleOf } from './error_texts';
 import { ownReport, Watching } from '../mesh/report_polling';
@@ -115,6 +117,7 @@ export class Bound {
   private readonly plan = new PlanWatch();
   private readonly wishing = new PlanWishing(() => this.look());
   private readonly models = new ModelRuns(() => this.look());
+  private readonly meaning = new MeaningSearch();
   private ranBefore = 0;
   private elsewhere = 0; // tokens of answers that passed others only, not yet shown
   private lastTokenAt = 0;
@@ -159,6 +162,8 @@ export class Bound {
       audience: talks.audience,
       model: talks.model,
       talks: talks.list,
+      meaning: this.meaning.view,
+      meaningModel: this.models.embedder,
       settings: talks.settings,
       modelSettings: this.choices.model,
       link: this.link,
@@ -197,7 +202,13 @@ export class Bound {
         rename: (talk, title) => talks.rename(talk, title),
         remove: (talk) => talks.remove(talk),
         pin: (talk, on) => talks.pin(talk, on),
-        search: (query) => talks.search(query),
+        search: (query) => {
+          talks.search(query);
+          const mesh = this.tab?.mesh ?? null;
+          if (mesh !== null && query !== '') this.models.lookAtAll(mesh);
+          this.meaning.stop(); // what was found is of other words
+        },
+        searchMeaning: (query) => this.searchMeaning(query.trim()),
         shareCopy: (audience) => talks.shareCopy(audience),
         setRole: (person, role) => talks.setRole(person, role),
         putOut: (person) => talks.putOut(person),
@@ -249,6 +260,20 @@ export class Bound {
     };
   }
 
+  private searchMeaning(query: string): void {
+    const mesh = this.tab?.mesh ?? null;
+    const name = this.models.embedder.value;
+    const id = mesh?.view.state.offers.get(name)?.model;
+    if (query === '' || mesh === null || id === undefined) this.meaning.stop();
+    else {
+      void this.meaning.look(query, this.talks.passages(), {
+        name,
+        id,
+        embed: (texts, ended) => embed(mesh, name, texts, AbortSignal.any([ended, mesh.signal])),
+      });
+    }
+  }
+
   /** Joins by `link`, or shows where to put one when it is empty. Follows the mesh until the page goes. */
   start(link: string): void {
     setInterval(() => this.lookAround(), LOOK_MS);
@@ -286,6 +311,7 @@ export class Bound {
     this.talks.forget();
     this.wishing.forget();
     this.models.forget();
+    this.meaning.forget();
     this.link.value = link;
     this.steps.value = firstSteps();
     this.phase.value = { kind: 'joining' };

@@ -194,6 +194,20 @@ export interface TalkLine {
   readonly excerpt: string; // where it says what is looked for; ""
 }
 
+/** A conversation in which something near in meaning to what is looked for is said. */
+export interface NearLine {
+  readonly talk: string;
+  readonly title: string;
+  readonly text: string; // what is said there
+}
+
+/** What came of a search by meaning. */
+export type MeaningView =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'looking'; readonly done: number; readonly of: number } // parts of messages that are read
+  | { readonly kind: 'found'; readonly query: string; readonly near: readonly NearLine[] } // the nearest first
+  | { readonly kind: 'failed'; readonly text: string };
+
 export interface AnswerFacts {
   readonly tokens: number;
   readonly firstTokenS: number; // 0: another peer asked, who knows
@@ -309,6 +323,7 @@ export interface Actions {
   remove(talk: string): void; // for everybody who reads it
   pin(talk: string, on: boolean): void;
   search(query: string): void; // "": the whole list again
+  searchMeaning(query: string): void; // by the model `View.meaningModel`; "": no more
   shareCopy(audience: Exclude<Audience, 'private'>): void; // of the open private conversation
   setRole(person: string, role: Role): void;
   putOut(person: string): void;
@@ -539,6 +554,8 @@ export interface View {
   readonly audience: ReadonlySignal<Audience>; // of the conversation that begins with the next message
   readonly model: ReadonlySignal<string>; // that answers the next question; "": the mesh's own
   readonly talks: ReadonlySignal<readonly TalkLine[]>; // pinned ones first, then the newest
+  readonly meaning: ReadonlySignal<MeaningView>;
+  readonly meaningModel: ReadonlySignal<string>; // an embedding model that the mesh offers; "" none
   readonly settings: ReadonlySignal<AskSettings>; // of the conversation that is shown
   readonly modelSettings: ReadonlySignal<AskSettings>; // what the model has for whoever chooses nothing
   readonly pinEnds: ReadonlySignal<PinEnds>;

@@ -9,7 +9,7 @@ import { Icon } from '../kit/icons';
 import { Disc, Discs } from '../kit/avatar';
 import { isPrivate, readersText } from '../kit/readers';
 import { RoundButton } from '../kit/round_button';
-import type { TalkLine, View } from '../app/view';
+import type { MeaningView, TalkLine, View } from '../app/view';
 
 /** What is done about one line of the list. */
 interface Doing {
@@ -22,6 +22,7 @@ export function TalkList({ view, done }: { view: View; done?: () => void }) {
   const query = useSignal('');
   const doing = useSignal<Doing | null>(null);
   const lines = view.talks.value;
+  const byMeaning = query.value.trim() !== '' && view.meaningModel.value !== '';
   useEffect(() => () => view.actions.search(''), []);
   return (
     <>
@@ -48,9 +49,22 @@ export function TalkList({ view, done }: { view: View; done?: () => void }) {
               query.value = event.currentTarget.value;
               view.actions.search(query.value);
             }}
+            onKeyDown={(event) => {
+              if (event.key === 'Enter' && byMeaning) view.actions.searchMeaning(query.value);
+            }}
           />
         </label>
       )}
+      {byMeaning && (
+        <button
+          type="button"
+          class="secondary by-meaning"
+          onClick={() => view.actions.searchMeaning(query.value)}
+        >
+          Search by meaning
+        </button>
+      )}
+      <Near view={view} done={done} />
       {lines.length === 0 && (
         <p class="hint" role="status">
           {query.value === ''
@@ -65,6 +79,55 @@ export function TalkList({ view, done }: { view: View; done?: () => void }) {
       </ul>
     </>
   );
+}
+
+/** What a search by meaning found, or how far it is. */
+function Near({ view, done }: { view: View; done: (() => void) | undefined }) {
+  const found = view.meaning.value;
+  const model = view.meaningModel.value;
+  return (
+    <>
+      <p class="hint near-about" role="status">
+        {nearText(found, model)}
+      </p>
+      {found.kind === 'found' && (
+        <ul class="talk-lines near" aria-label="Near in meaning">
+          {found.near.map(({ talk, title, text }) => (
+            <li key={talk}>
+              <div class="talk-line">
+                <button
+                  type="button"
+                  class="talk-open"
+                  onClick={() => {
+                    view.actions.show(talk);
+                    done?.();
+                  }}
+                >
+                  <span class="talk-title">{title}</span>
+                  <span class="talk-about">{text}</span>
+                </button>
+              </div>
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+function nearText(found: MeaningView, model: string): string {
+  switch (found.kind) {
+    case 'none':
+      return '';
+    case 'looking':
+      return `${model} reads what was said: ${found.done} of ${found.of}. Peers that hold it see it.`;
+    case 'found':
+      return found.near.length === 0
+        ? 'Nothing was said yet.'
+        : `Nearest in meaning to “${found.query}”, by ${model}:`;
+    case 'failed':
+      return `The search ended: ${found.text}`;
+  }
 }
 
 interface LineProps {

@@ -28,6 +28,7 @@ import {
 import type { AskChoices } from './ask_choices';
 import { asJson, asMarkdown, type Brought, broughtOf } from './export';
 import { readFile } from './import_file';
+import { type Passage, passagesOf } from './meaning_search';
 import { asPage } from './export_page';
 import { privateShelf } from './private_shelf';
 import { keepPins, keptPins } from './saved_choices';
@@ -359,6 +360,16 @@ export class Talks {
   search(query: string): void {
     this.query = query;
     this.frame.now();
+  }
+
+  /** What is said in conversations that this person holds alone or takes part in, the newest first. */
+  passages(): Passage[] {
+    const rooms = Object.values(this.rooms ?? {});
+    return passagesOf(
+      rooms.flatMap(({ talking }) =>
+        [...talking.conversations].filter(([, { participants }]) => participants.has(talking.me)),
+      ),
+    );
   }
 
   /** The open private conversation once more, for others to read as well. */

@@ -10,6 +10,7 @@ import { TextReader } from '../../src/model/text_inputs';
 import type { GraphManifest, Value } from '../../src/planner/graph_manifest';
 import { nameOf, names } from '../../src/state/display_names';
 import { type GivenInput, type ModelRunView, type OfferedView, type OutputView, TEXTS } from '../app/view';
+import { embeds } from './embedding';
 import { linesArray, pictureArray, soundArray } from './media';
 import { offeredViews, shapeText } from './models_view';
 import { arrayOfJson, npyOf, shownValues } from './numbers';
@@ -20,6 +21,7 @@ const AGAIN_MS = 5000; // after a manifest that could not be had
 export class ModelRuns {
   readonly offered = signal<readonly OfferedView[]>([]);
   readonly run = signal<ModelRunView>({ kind: 'none' });
+  readonly embedder = signal(''); // a model that makes embeddings, as far as manifests are here; "" none
   private readonly changed: () => void;
   private readonly manifests = new Map<string, GraphManifest | string>();
   private readonly asked = new Map<string, number>(); // by model: when its manifest was asked for
@@ -38,6 +40,7 @@ export class ModelRuns {
     this.asked.clear();
     this.offered.value = [];
     this.run.value = { kind: 'none' };
+    this.embedder.value = '';
   }
 
   /** Called often. */
@@ -52,6 +55,16 @@ export class ModelRuns {
     }
     const next = offeredViews(state, { me, manifests: this.manifests, flops: this.flops });
     if (JSON.stringify(next) !== JSON.stringify(this.offered.value)) this.offered.value = next;
+    const makes = [...state.offers].find(([, { model }]) => {
+      const manifest = this.manifests.get(model);
+      return typeof manifest === 'object' && embeds(manifest);
+    });
+    this.embedder.value = makes?.[0] ?? '';
+  }
+
+  /** Has the manifests of all offered models here, to know which one makes embeddings. */
+  lookAtAll(mesh: MeshMember): void {
+    for (const name of mesh.view.state.offers.keys()) void this.lookAt(mesh, name);
   }
 
   /** Has the manifest of an offered model here, to show what it takes and gives. */
