@@ -222,10 +222,10 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ModelError], str]] = {
         UnknownArchitecture,
         "64, 64 and 32",
     ),
-    "yarn": (
-        {"metadata": lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)},
+    "longrope": (
+        {"metadata": lambda writer: writer.add_rope_scaling_type(gguf.RopeScalingType.LONGROPE)},
         UnknownArchitecture,
-        "rope scaling 'yarn' is not supported",
+        "rope scaling 'longrope' is not supported",
     ),
     "wrong type": (
         {"without": ("block_count",), "metadata": lambda w: w.add_string("llama.block_count", "2")},

@@ -260,11 +260,11 @@ REFUSED: dict[str, tuple[dict[str, Any], Callable[[Path], None] | None, type[Mod
         UnknownArchitecture,
         "expected hidden_act silu, got 'gelu'",
     ),
-    "yarn": (
-        {"config": {"rope_scaling": {"rope_type": "yarn", "factor": 4}}},
+    "dynamic": (
+        {"config": {"rope_scaling": {"rope_type": "dynamic", "factor": 4}}},
         None,
         UnknownArchitecture,
-        "rope scaling 'yarn'",
+        "rope scaling 'dynamic'",
     ),
     "part rotates": ({"config": {"partial_rotary_factor": 0.5}}, None, UnknownArchitecture, "rotate in part"),
     "no layers": (
