@@ -34,22 +34,24 @@ CASES: dict[str, SpeechAsked] = {
 }
 
 
-async def check(town: Town, reference: dict[str, Any], *cases: str) -> None:
+async def check_cases(town: Town, reference: dict[str, Any], *cases: str) -> None:
+    """The spoken file, as each case asks for it."""
     model = await open_transcriber(town.asker)
-    try:
-        for case in cases:
-            asked = CASES[case]
-            expected = reference["cases"][case]["tokens"]
-            assert tokens_of(await written(model, samples(spoken()), asked)) == expected, case
-        parts = await written(model, samples(long_sound()), SpeechAsked("en", max_tokens=MOST_TOKENS))
-        got = [[part.start_ms, part.end_ms, list(part.tokens)] for part in parts]
-        expected = [
-            [round(1000 * start), round(1000 * end), tokens]
-            for start, end, tokens in reference["long"]["segments"]
-        ]
-        assert got == expected
-    finally:
-        await model.close()
+    for case in cases:
+        expected = reference["cases"][case]["tokens"]
+        assert tokens_of(await written(model, samples(spoken()), CASES[case])) == expected, case
+    await model.close()
+
+
+async def check_long(town: Town, reference: dict[str, Any]) -> None:
+    """Three minutes, with times."""
+    model = await open_transcriber(town.asker)
+    parts = await written(model, samples(long_sound()), SpeechAsked("en", max_tokens=MOST_TOKENS))
+    assert [[part.start_ms, part.end_ms, list(part.tokens)] for part in parts] == [
+        [round(1000 * start), round(1000 * end), tokens]
+        for start, end, tokens in reference["long"]["segments"]
+    ]
+    await model.close()
 
 
 async def by_program(town: Town, reference: dict[str, Any]) -> str:
@@ -107,12 +109,22 @@ def by_command(town: Town) -> str:
 async def test_two_peers_write_what_transformers_writes(tmp_path: Path) -> None:
     async with started(tmp_path, "small", "a") as town:
         reference = json.loads((REFERENCE / "small.json").read_text())
-        await check(town, reference, "en, times", "de, translated, times", "detected")
-        assert await by_program(town, reference) == await asyncio.to_thread(by_command, town)
+        await check_cases(town, reference, "en, times", "de, translated, times")
+        await by_program(town, reference)
 
 
 @pytest.mark.soak
-async def test_so_does_a_model_of_the_size_of_whisper_tiny(tmp_path: Path) -> None:
+async def test_a_model_of_the_size_of_whisper_tiny_writes_three_minutes_too(tmp_path: Path) -> None:
     async with started(tmp_path, "tiny", "a", memory=ONE_OF_BOTH) as town:
         assert town.holders("encoder").isdisjoint(town.holders("decoder"))
-        await check(town, json.loads((REFERENCE / "tiny.json").read_text()), *CASES)
+        reference = json.loads((REFERENCE / "tiny.json").read_text())
+        await check_cases(town, reference, *CASES)
+        await check_long(town, reference)
+
+
+@pytest.mark.soak
+async def test_a_command_writes_subtitles_beside_a_recording(tmp_path: Path) -> None:
+    async with started(tmp_path, "small", "a") as town:
+        reference = json.loads((REFERENCE / "small.json").read_text())
+        await check_long(town, reference)
+        assert await by_program(town, reference) == await asyncio.to_thread(by_command, town)
