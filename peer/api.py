@@ -25,7 +25,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypedDict, TypeVar, Unpack
@@ -39,11 +39,14 @@ from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.rerank_requests import ranked
 from peer.gateway.responses import Likely
 from peer.gateway.tool_calls import CallScanner, Tool, ToolCall, style_of, tool_of
+from peer.member.comparing import classified
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
+from peer.member.sight import given_rows
 from peer.member.text_models import embeddings, text_scores
 from peer.member.transcription import open_transcriber
+from peer.model.pictures import apart, file_bytes
 from peer.model.sound import decoded
 from peer.model.speech_asked import Segment, SpeechAsked
 from peer.model.subtitles import plain
@@ -63,7 +66,8 @@ READY_WITHIN_S: Final = 120.0  # peers may still be fetching weights
 __all__ = ["Answer", "BlockingMesh", "Mesh", "Token", "Waits"]
 
 _T = TypeVar("_T")
-Messages = str | Sequence[Mapping[str, Any]]  # a question, or a conversation as OpenAI's API has it
+# A question, or a conversation as OpenAI's API has it; a part of a content may be a picture (peer.model.pictures).
+Messages = str | Sequence[Mapping[str, Any]]
 
 
 class Options(TypedDict, total=False):
@@ -321,6 +325,17 @@ class Mesh:
         scores = await text_scores(self._member, query, documents, model)
         return [(place, float(scores[place])) for place in ranked(scores)]
 
+    async def classify(
+        self, picture: str | Path | bytes, labels: Sequence[str], model: str | None = None
+    ) -> dict[str, float]:
+        """How well each label fits a picture (a file, or its bytes), the best first, by a model that the mesh offers
+        (CLIP: shares of 1; SigLIP: a probability of each). `model`: its name; None: the only one that compares.
+
+        Raises BadPicture, NoPlan, CannotServe, RunFailed; BadCommand for labels that it cannot read.
+        """
+        file = await asyncio.to_thread(file_bytes, picture)
+        return await classified(self._member, file, labels, model)
+
     async def _asked(self, options: Options) -> AnsweringModel:
         name = options.get("model")
         if name is None:
@@ -336,14 +351,16 @@ class Mesh:
         if tools and (text.tool_template is None or style_of(text.tool_template) is None):
             raise CannotServe(f"the chat template of {model.name} knows no tools")
         whole = [tool.whole for tool in tools] or None
+        turns, pictures = await asyncio.to_thread(apart, turns)
         prompt = await asked.model.prompts.turns(turns, whole, model.context)
+        rows = await given_rows(self._member, asked, pictures, prompt.pictures)
         schema = options.get("schema")
         guide = await self._guide(asked, schema) if schema is not None else None
         conversation = asked.conversation()
         if (tell := options.get("on_wait")) is not None:
             conversation.on_wait(tell)
         try:
-            settings = _settings(options, asked.model.sampling_defaults, guide)
+            settings = replace(_settings(options, asked.model.sampling_defaults, guide), rows=rows)
             async with aclosing(conversation.tokens(prompt.tokens, settings)) as pieces:
                 async for piece in pieces:
                     yield piece
@@ -433,6 +450,12 @@ class BlockingMesh:
     ) -> list[tuple[int, float]]:
         """As Mesh.rerank."""
         return self._loop.run(self._mesh.rerank(query, documents, model))
+
+    def classify(
+        self, picture: str | Path | bytes, labels: Sequence[str], model: str | None = None
+    ) -> dict[str, float]:
+        """As Mesh.classify."""
+        return self._loop.run(self._mesh.classify(picture, labels, model))
 
     def map(
         self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None

@@ -44,6 +44,7 @@ PeerError
 │   ├── TextTooLong          more characters than may be put into tokens
 │   └── ChatTemplateError    the model's chat template fails, or refuses the messages
 │       └── TemplateSpent    ... because its budget is spent
+├── BadPicture               a picture that cannot be read, or is larger than may be
 ├── ApiError                 what the gateway answers a program in place of words, with its HTTP status
 └── TransportError           the way to another peer
     ├── EngineMissing        the wanted engine is not installed
@@ -253,6 +254,10 @@ class TextTooLong(TextError):
 
     def __str__(self) -> str:
         return f"the text has {self.characters} characters, more than may be put into tokens"
+
+
+class BadPicture(PeerError):
+    """A picture cannot be read, or is larger than may be."""
 
 
 class ApiError(PeerError):

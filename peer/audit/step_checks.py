@@ -252,6 +252,8 @@ class Checks:
             or len(asked.tokens) < position + 2
         ):
             return "same"  # nobody need check what it computed itself
+        if not stage and self._sessions.has_rows(opening.session):
+            return "same"  # as far as anybody can say: it computed from rows, and tokens are what others can be told
         pinned = is_pinned(opening)
         if tail and not pinned and len(opening.sampling) != MAX_CHECKED_SETTINGS:
             return "same"  # an answer that is held to a form: what was allowed is known to its asker alone

@@ -9,9 +9,10 @@ import json
 import os
 import sys
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from prompt_toolkit import PromptSession
@@ -36,8 +37,11 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, PeerOptions
 from peer.member.progress import Report, silent
+from peer.member.sight import given_rows
 from peer.model.chat_template import Message
+from peer.model.pictures import apart
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
+from peer.origin.answering_model import AnsweringModel
 from peer.origin.arithmetic_changes import crossed_text
 from peer.session.sampling import AskedSampling, sampling_for
 from peer.storage.peer_keys import kept_identity
@@ -106,6 +110,10 @@ async def generate(args: argparse.Namespace) -> int:
     prompt = sys.stdin.read() if args.prompt == "-" else args.prompt
     if not prompt.strip():
         raise BadCommand("expected a question, got nothing: give it in quotes, or - to read standard input")
+    if args.raw and args.image:
+        raise BadCommand(
+            "--raw goes on with a text, in which no picture has a place: leave out --raw or --image"
+        )
     with interrupts() as ctrl:
         async with asker(args, ctrl, pin_ends=args.pin_ends) as mesh:
             asked = await mesh.answering(asked_model(mesh.view.state, args.model))
@@ -114,9 +122,13 @@ async def generate(args: argparse.Namespace) -> int:
             conversation.on_wait(WaitingLines(say))
             messages = [Message("system", args.system)] if args.system else []
             messages.append(Message("user", prompt))
-            pieces = (
-                conversation.complete(prompt, chosen) if args.raw else conversation.chat(messages, chosen)
-            )
+            if args.image:
+                with ctrl.cancelling():
+                    pieces = await _about_pictures(mesh, asked, conversation, messages, chosen, args.image)
+            elif args.raw:
+                pieces = conversation.complete(prompt, chosen)
+            else:
+                pieces = conversation.chat(messages, chosen)
             shown = None if args.json else write
             text, finished = await stream(conversation, pieces, ctrl, shown)
             if args.json:
@@ -128,6 +140,30 @@ async def generate(args: argparse.Namespace) -> int:
             if args.stats:
                 say(summary(finished))
             return INTERRUPTED if finished.why == "cancelled" else 0
+
+
+async def _about_pictures(
+    mesh: MeshMember,
+    asked: AnsweringModel,
+    conversation: Conversation,
+    messages: Sequence[Message],
+    chosen: Settings,
+    files: Sequence[Path],
+) -> AsyncGenerator[Delta | Finished]:
+    """Answers a question about pictures, which stand before its words."""
+    *before, question = messages
+    parts = [
+        *({"type": "image", "image": file} for file in files),
+        {"type": "text", "text": question.content},
+    ]
+    given: list[Mapping[str, Any]] = [
+        *({"role": each.role, "content": each.content} for each in before),
+        {"role": "user", "content": parts},
+    ]
+    turns, pictures = await asyncio.to_thread(apart, given)
+    prompt = await asked.model.prompts.turns(turns, None, asked.chosen.context)
+    rows = await given_rows(mesh, asked, pictures, prompt.pictures)
+    return conversation.tokens(prompt.tokens, replace(chosen, front=prompt.front, rows=rows))
 
 
 async def stream(

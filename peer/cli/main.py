@@ -408,6 +408,14 @@ def parser() -> argparse.ArgumentParser:
                 "--raw", action="store_true", help="continue the text as it is, without chat template"
             )
             asking.add_argument(
+                "--image",
+                type=Path,
+                action="append",
+                default=[],
+                metavar="FILE",
+                help="a picture that the question is about, for a model that sees; may stand several times",
+            )
+            asking.add_argument(
                 "--json", action="store_true", help="one JSON object instead of streamed text"
             )
             asking.add_argument("--stats", action="store_true", help="say how fast it was")

@@ -26,7 +26,14 @@ from peer.state.generated.commands import (
 from peer.state.mesh_state import AWAY, MICRO, MeshState, planner_link, planner_profile
 from peer.state.offers import Offers
 from peer.state.version_negotiation import OFFERS
-from planner.cost.graph_cost import MAX_STANDBYS, GraphPeer, GraphPlan, GraphRequest, GraphStage
+from planner.cost.graph_cost import (
+    MAX_STANDBYS,
+    GraphPeer,
+    GraphPlan,
+    GraphRequest,
+    GraphStage,
+    GraphStrategy,
+)
 from planner.cost.graph_evaluator import Board, evaluate
 from planner.cost.graph_peers import IN_TABS, graph_peer
 from planner.errors import RequestError
@@ -50,15 +57,18 @@ class Wanted:
     offers: Offers
     peers: tuple[GraphPeer, ...]
     draining: frozenset[str]  # of `peers`: used where there is no placement without them
+    holders: frozenset[str]  # of a model that answers, where towers are kept off them: the same
     links: tuple[Link, ...]
     objective: Objective
     standbys: int
+    strategy: GraphStrategy = "optimal"
 
     @property
     def key(self) -> str:
         """Equal for what is placed alike."""
         models = sorted((name, offer.model) for name, offer in self.offers.items())
-        return repr((models, self.peers, sorted(self.draining), self.links, self.objective, self.standbys))
+        avoided = (sorted(self.draining), sorted(self.holders))
+        return repr((models, self.peers, avoided, self.links, self.objective, self.standbys, self.strategy))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,17 +100,20 @@ def wanted_in(state: MeshState, speaks: Callable[[str], int], flops: Mapping[str
         peers.append(graph_peer(planner_profile(member), provider, flops, taken))
         if member.status == "draining":
             draining.add(peer)
-    here = {peer.peer for peer in peers}
+    here = frozenset(peer.peer for peer in peers)
+    by_component = wished(state).strategy == "component"
     machines = {peer: _machine(state.members[peer]) for peer in here}
     return Wanted(
         state.offers,
         tuple(peers),
         frozenset(draining),
+        here & _answering(state) if by_component else frozenset(),
         tuple(
             _sustained(planner_link(link), machines) for link in state.links if {link.src, link.dst} <= here
         ),
         "throughput" if wished(state).goal == "throughput" else "latency",
         _standbys(state.protection),
+        "component" if by_component else "optimal",
     )
 
 
@@ -131,6 +144,13 @@ def _own_bytes(state: MeshState) -> dict[str, int]:
     return taken_bytes(replace(state, offers={}))
 
 
+def _answering(state: MeshState) -> frozenset[str]:
+    """Who serves, or is to serve, a stage of a model that answers in words. Whoever stands by for one may do more."""
+    further = ((each.plan, each.proposed) for each in state.decoders.values() if not each.refused)
+    plans = [plan for pair in ((state.plan, state.proposed), *further) for plan in pair if plan is not None]
+    return frozenset(stage.primary for plan in plans for stage in plan.stages)
+
+
 def _standbys(protection: Protection) -> int:
     """Of each stage: copies beyond the first, rounded up; one where spare peers stand by."""
     copies = -(-max(0, protection.redundancy_milli - 1000) // 1000)
@@ -145,10 +165,13 @@ def settle(wanted: Wanted, works: Works) -> dict[str, Placement | Infeasible]:
 
     What is placed already stays as it is, and is left out, where the work of its model is not known.
     """
-    spared = tuple(peer for peer in wanted.peers if peer.peer not in wanted.draining)
-    found = _settled(replace(wanted, peers=spared), works)
-    if wanted.draining and any(isinstance(each, Infeasible) for each in found.values()):
-        found = _settled(wanted, works)
+    found: dict[str, Placement | Infeasible] = {}
+    tries = (wanted.draining | wanted.holders, wanted.draining, frozenset[str]())
+    for avoided in dict.fromkeys(tries):
+        spared = tuple(peer for peer in wanted.peers if peer.peer not in avoided)
+        found = _settled(replace(wanted, peers=spared), works)
+        if not any(isinstance(each, Infeasible) for each in found.values()):
+            break
     return found
 
 
@@ -271,6 +294,7 @@ def request_for(
         tuple(peers),
         wanted.links,
         objective=wanted.objective,
+        strategy=wanted.strategy,
         standbys=wanted.standbys,
         handling_s_per_byte=HANDLING_S_PER_BYTE,
         keep=_keep(work, kept),

@@ -105,7 +105,31 @@ def _messages(given: object) -> list[Shape]:
 def _joined(first: Shape, second: Shape) -> Shape:
     both = [text for text in (first["content"], second["content"]) if text]
     calls = [*first.get("tool_calls", ()), *second.get("tool_calls", ())]
-    return first | {"content": "\n\n".join(both)} | ({"tool_calls": calls} if calls else {})
+    if all(isinstance(content, str) for content in both):
+        content: object = "\n\n".join(both)
+    else:
+        between = [{"type": "text", "text": "\n\n"}] if len(both) > 1 else []
+        content = [part for parts in (_parts(both[0]), between, *map(_parts, both[1:])) for part in parts]
+    return first | {"content": content} | ({"tool_calls": calls} if calls else {})
+
+
+def _parts(content: str | list[Shape]) -> list[Shape]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _picture(block: Mapping[str, Any], where: str) -> Shape:
+    """The picture of a block, as chat completions have it. Raises ApiError."""
+    known_only(block, ("type", "source", "cache_control"), where)
+    match block.get("source"):
+        case {"type": "base64", "media_type": str(media), "data": str(data)} if media.startswith("image/"):
+            url = f"data:{media};base64,{data}"
+        case {"type": "url", "url": str(given)}:
+            url = given  # of which the reader says that nothing is fetched
+        case _:
+            raise ApiError(
+                f"{where}.source: the bytes of a picture in base64 expected", param=f"{where}.source"
+            )
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _blocks(content: object, where: str) -> list[tuple[Mapping[str, Any], str]]:
@@ -123,10 +147,13 @@ def _blocks(content: object, where: str) -> list[tuple[Mapping[str, Any], str]]:
 
 def _user(content: object, where: str) -> list[Shape]:
     results: list[Shape] = []
-    texts: list[str] = []
+    parts: list[Shape] = []
     for block, here in _blocks(content, where):
+        if block.get("type") == "image":
+            parts.append(_picture(block, here))
+            continue
         if block.get("type") != "tool_result":
-            texts.append(_text(block, here))
+            parts.append({"type": "text", "text": _text(block, here)})
             continue
         known_only(block, ("type", "tool_use_id", "content", "is_error", "cache_control"), here)
         if not isinstance(block.get("tool_use_id"), str):
@@ -134,8 +161,10 @@ def _user(content: object, where: str) -> list[Shape]:
         said = "\n".join(_texts(block.get("content") or "", f"{here}.content"))
         failed = "The call failed: " if block.get("is_error") is True else ""
         results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": failed + said})
-    if texts or not results:
-        results.append({"role": "user", "content": "".join(texts)})
+    if parts or not results:
+        sees = any(part["type"] == "image_url" for part in parts)
+        asked: object = parts if sees else "".join(part["text"] for part in parts)
+        results.append({"role": "user", "content": asked})
     return results
 
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from peer.errors import ApiError, BadSampling
+from peer.errors import ApiError, BadPicture, BadSampling
 from peer.gateway.tool_calls import Tool, arguments_of, tool_of
+from peer.model.picture_parts import PICTURE, check_count, from_data_url
 from peer.session.sampling import MAX_SEED, MILLION, AskedSampling, Sampling, sampling_for
 from peer.session.steering import MAX_ALTERNATIVES, MAX_BIASES
 from planner.model.sampling_defaults import SamplingDefaults
@@ -348,6 +349,8 @@ def _turn(message: object, where: str) -> Turn:
     if content is None and role == "assistant":
         content = ""
     turn: Turn = {"role": role, "content": _content(content, f"{where}.content")}
+    if role != "user" and not isinstance(turn["content"], str):
+        raise ApiError(f"{where}.content: pictures are read in questions of a user", param=f"{where}.content")
     if calls:
         turn["tool_calls"] = _calls(calls, f"{where}.tool_calls")
     for name in ("name", "tool_call_id", "reasoning_content"):
@@ -360,19 +363,66 @@ def _turn(message: object, where: str) -> Turn:
     return turn
 
 
-def _content(content: object, where: str) -> str:
+def _content(content: object, where: str) -> str | list[Turn]:
+    """A text; or where there are pictures, parts, each of them a text or the file of a picture."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise ApiError(f"{where} must be text, or a list of text parts", param=where)
-    parts: list[str] = []
+    parts: list[Turn] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "image_url":
+            parts.append({"type": PICTURE, "file": _picture(part, where), "where": where})
+            continue
         if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
             raise ApiError(f"{where}: this mesh reads text parts only, no images or sound", param=where)
         known_only(part, ("type", kind, "cache_control", "annotations"), where)
-        parts.append(part[kind])
-    return "".join(parts)
+        parts.append({"type": "text", "text": part[kind]})
+    if any(part["type"] == PICTURE for part in parts):
+        return parts
+    return "".join(part["text"] for part in parts)
+
+
+def _picture(part: Mapping[str, Any], where: str) -> bytes:
+    """The file of a picture that a part holds. Raises ApiError, also for a URL of another server."""
+    known_only(part, ("type", "image_url", "cache_control"), where)
+    named = part.get("image_url")
+    if not isinstance(named, dict) or not isinstance(named.get("url"), str):
+        raise ApiError(f"{where}: image_url must be an object with a url", param=where)
+    known_only(named, ("url", "detail"), f"{where}.image_url")
+    try:
+        return from_data_url(named["url"])
+    except BadPicture as error:
+        raise ApiError(f"{where}: {error}", param=where) from None
+
+
+def without_files(turns: Sequence[Turn], sees: bool) -> tuple[tuple[Turn, ...], tuple[bytes, ...]]:
+    """The turns as chat templates read them, and the files of their pictures in order. Raises ApiError where the model
+    `sees` none, or for too many.
+    """
+    files: list[bytes] = []
+    made: list[Turn] = []
+    for turn in turns:
+        content = turn["content"]
+        if isinstance(content, str):
+            made.append(turn)
+            continue
+        for part in content:
+            if part["type"] == PICTURE:
+                if not sees:
+                    where = part["where"]
+                    raise ApiError(
+                        f"{where}: this mesh reads text parts only, no images or sound", param=where
+                    )
+                files.append(part["file"])
+        bare = [{"type": PICTURE} if part["type"] == PICTURE else part for part in content]
+        made.append({**turn, "content": bare})
+    try:
+        check_count(files)
+    except BadPicture as error:
+        raise ApiError(str(error), param="messages") from None
+    return tuple(made), tuple(files)
 
 
 def _calls(calls: object, where: str) -> list[dict[str, Any]]:

@@ -14,7 +14,13 @@ from typing import Any, Final, NoReturn
 
 from peer.errors import ApiError
 from peer.gateway import anthropic_requests, response_requests
-from peer.gateway.chat_requests import ChatRequest, Wanted, chat_request, completion_request
+from peer.gateway.chat_requests import (
+    ChatRequest,
+    Wanted,
+    chat_request,
+    completion_request,
+    without_files,
+)
 from peer.gateway.embedding_requests import EmbeddingRequest, embedding_request, too_long
 from peer.gateway.grammar_jobs import CallForm, Form, JsonForm
 from peer.gateway.grammars import MAX_SCHEMA_CHARACTERS
@@ -149,6 +155,7 @@ class ReadChat:
     tools: frozenset[str]
     parallel: bool
     form: Form | None
+    pictures: tuple[bytes, ...] = ()  # files
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +217,11 @@ def _read_chat(text: Text, body: Any, served: Served) -> ReadChat | ForFurther:
     style = _style(text, asked, served)
     form = _form(asked, style)
     tools = [tool.whole for tool in asked.tools] or None
-    prompt = turns_prompt(text, asked.turns, tools, served.context)
+    turns, pictures = without_files(asked.turns, text.sight is not None)
+    prompt = turns_prompt(text, turns, tools, served.context)
     _check_not_empty(prompt.tokens, "messages")
     names = frozenset(tool.name for tool in asked.tools)
-    return ReadChat(asked.wanted, prompt, style, names, asked.parallel, form)
+    return ReadChat(asked.wanted, prompt, style, names, asked.parallel, form, pictures)
 
 
 def read_completion(text: Text, raw: bytes, served: Served) -> ReadCompletion | ForFurther:

@@ -158,20 +158,26 @@ def _turn(item: object, where: str) -> Shape | None:
             )
 
 
-def _content(given: object, where: str) -> str:
+def _content(given: object, where: str) -> str | list[Shape]:
     if isinstance(given, str):
         return given
     if not isinstance(given, list):
         raise ApiError(f"{where} must be text, or a list of text parts", param=where)
-    texts: list[str] = []
+    parts: list[Shape] = []
     for part in given:
         kind = part.get("type") if isinstance(part, dict) else None
+        if kind == "input_image":
+            known_only(part, ("type", "image_url", "detail"), where)
+            parts.append({"type": "image_url", "image_url": {"url": part.get("image_url")}})
+            continue
         name = "refusal" if kind == "refusal" else "text"
         if kind not in _INPUT_TEXTS or not isinstance(part.get(name), str):
             raise ApiError(f"{where}: this mesh reads text parts, got {str(kind)[:40]!r}", param=where)
         known_only(part, ("type", name, "annotations", "logprobs"), where)
-        texts.append(part[name])
-    return "".join(texts)
+        parts.append({"type": "text", "text": part[name]})
+    if any(part["type"] == "image_url" for part in parts):
+        return parts
+    return "".join(part["text"] for part in parts)
 
 
 def _tools(given: object) -> list[Shape]:

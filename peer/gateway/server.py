@@ -25,6 +25,7 @@ from aiohttp import web
 from peer.errors import (
     ApiError,
     BadCommand,
+    BadPicture,
     BadSampling,
     ChatTemplateError,
     ContextOverflow,
@@ -65,12 +66,14 @@ from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.gateway.transcriptions import Transcriptions
 from peer.member.mesh_member import MeshMember
+from peer.member.sight import given_rows
 from peer.member.text_models import Found, Use
 from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
 from peer.origin.answering_model import AnsweringModel
 from peer.origin.text_vectors import dimensions_of
+from peer.session.given_rows import GivenRows
 from peer.session.origin import room_for
 from peer.session.sampling import MAX_SEED
 from peer.session.steering import Steering
@@ -530,8 +533,17 @@ class Gateway:
                 await model.grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
         prompt = asked.prompt
+        model.line.check(asked.wanted.choices, self._client(request))
+        rows = await given_rows(self._mesh, model.answering, asked.pictures, prompt.pictures)
         tasks = self._tasks(
-            model, self._client(request), asked.wanted, [prompt.tokens], calling, asked.form, prompt.front
+            model,
+            self._client(request),
+            asked.wanted,
+            [prompt.tokens],
+            calling,
+            asked.form,
+            prompt.front,
+            rows,
         )
         return await self._answer(request, model, tasks, asked.wanted, form)
 
@@ -560,6 +572,7 @@ class Gateway:
         calling: Calling | None = None,
         form: Form | None = None,
         front: int = 0,
+        rows: tuple[GivenRows, ...] = (),
     ) -> list[Task]:
         """One for each choice. Raises ApiError when one cannot be asked at all, or too many wait."""
         model = asked.chosen
@@ -578,6 +591,7 @@ class Gateway:
                     guide=asked.grammars().guided(form) if form is not None else None,
                     seat_wait_s=self._options.full_wait_s,
                     front=front,
+                    rows=rows,
                 )
                 tasks.append(Task(len(tasks), prompt, settings, calling, client))
         return tasks
@@ -750,7 +764,7 @@ def _problem(problem: PeerError) -> ApiError:
             return problem
         case ContextOverflow():
             return ApiError(str(problem), param="messages", code="context_length_exceeded")
-        case BadSampling() | ChatTemplateError() | TextError():
+        case BadSampling() | BadPicture() | ChatTemplateError() | TextError():
             return ApiError(str(problem))
         case MustContribute():  # waiting does not help, so there is no Retry-After
             return ApiError(str(problem), 503, "server_error", code="must_contribute")

@@ -24,9 +24,10 @@ from planner.importers.encoders.file import encoder_file, how_written
 from planner.importers.encoders.folder import EncoderFolder
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import import_graph
-from planner.importers.registry import HF_PREFIX, Located, answering, locate
+from planner.importers.registry import HF_PREFIX, Located, Source, answering, locate
 from planner.importers.speech.storing import put_encoded
 from planner.importers.speech.whisper import WhisperModel
+from planner.importers.vision.folder import SourceVision
 from planner.model.import_index import Contents, ImportIndex
 from planner.model.manifest import decode_manifest
 from planner.model.store import PREFIX_DIGITS, Store
@@ -73,6 +74,8 @@ def run_import(args: argparse.Namespace) -> int:
                     f"--expert-units is for mixtures of experts, and {opened.name} is an encoder"
                 )
             found = _found_encoder(store, opened, contents, args.model)
+        elif isinstance(opened, SourceVision) and opened.decoder is None:
+            found = _seeing(store, opened, contents, args.model)
         else:
             found = _stored(store, _put(store, opened, args.weights, contents, args.model, args.expert_units))
     kind = {Kind.EMBEDDINGS: "embedding model, ", Kind.RANKS: "model that ranks texts, "}.get(found.kind, "")
@@ -97,7 +100,7 @@ def find_or_import(store: Store, name: str, weights: WeightFormat) -> str:
     found = _known(store, located.name, weights, contents)
     if found is not None and found.kind is Kind.ANSWERS:
         return found.model_id
-    return _put(store, answering(located.open()), weights, contents, name)
+    return _put(store, _in_words(located.open()), weights, contents, name)
 
 
 def find_or_import_encoder(store: Store, name: str) -> str:
@@ -131,6 +134,8 @@ def _graph(store: Store, name: str, lacks: str) -> StoredModel:
         return _found_encoder(store, source, contents, name)
     if isinstance(source, WhisperModel):
         raise UnknownArchitecture(f"{source.name} writes what is said: shoal offer has a mesh run it")
+    if isinstance(source, SourceVision) and source.decoder is None:
+        return _seeing(store, source, contents, name)
     raise UnknownArchitecture(f"{source.name} answers in words and {lacks}")
 
 
@@ -151,10 +156,28 @@ def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> Stored
             source = located.open()
             if isinstance(source, WhisperModel):
                 return _stored(store, _put(store, source, weights, contents, name))
-            if not isinstance(source, EncoderFolder):
-                return _stored(store, _put(store, answering(source), weights, contents, name))
-            return _found_encoder(store, source, contents, name)
+            if isinstance(source, EncoderFolder):
+                return _found_encoder(store, source, contents, name)
+            if _only_sees(source):
+                return _graph(store, name, "")
+            return _stored(store, _put(store, _in_words(source), weights, contents, name))
     return _graph(store, name, "")
+
+
+def _only_sees(source: Source) -> bool:
+    return isinstance(source, SourceVision) and source.decoder is None
+
+
+def _in_words(source: Source) -> SourceModel | SourceVision:
+    """The source, if it answers in words, with the towers that it sees with. Raises UnknownArchitecture."""
+    found = answering(source)
+    return source if isinstance(source, SourceVision) else found
+
+
+def _seeing(store: Store, source: SourceVision, contents: Contents, asked: str) -> StoredModel:
+    """The model of the towers of a folder, imported where the store does not have it."""
+    with source.graph(store.root / "tmp") as graph:
+        return _found_graph(store, graph, contents, asked)
 
 
 def _by_id(store: Store, name: str) -> StoredModel | None:
@@ -299,7 +322,7 @@ def _contents(store: Store, located: Located, beside: Mapping[str, Path] = Mappi
 
 def _put(
     store: Store,
-    source: SourceModel | WhisperModel,
+    source: SourceModel | WhisperModel | SourceVision,
     weights: WeightFormat,
     contents: Contents,
     asked: str,
@@ -318,6 +341,13 @@ def _put(
         contents.check()
         ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
         return model_id
+    sight = None
+    if isinstance(source, SourceVision):
+        assert source.decoder is not None
+        assert source.sight is not None
+        _check_text(source.decoder)
+        sight = replace(source.sight, model=_seeing(store, source, contents, asked).model_id)
+        source = source.decoder
     _check_text(source)
     refused = not_in_tabs(source.tokenizer.chat_template) if source.tokenizer.chat_template else None
     if refused is not None:
@@ -326,7 +356,7 @@ def _put(
             "ask this model from a terminal or the API, tabs can still compute for it"
         )
     with counting(f"import {source.name} as {weights}") as progress:
-        model_id = build_model(source, weights, store, progress, expert_units=expert_units)
+        model_id = build_model(source, weights, store, progress, expert_units=expert_units, sight=sight)
     contents.check()
     from peer.audit.envelope_recording import record  # an engine, which other commands need not wait for
 

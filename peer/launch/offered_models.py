@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -18,6 +19,9 @@ from planner.model.store import Store
 from planner.types import WeightFormat
 
 CONTEXT: Final = 2048  # tokens promised to each session unless told otherwise, or the model's if that is less
+
+MAX_NAME: Final = 64
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.:+-]")
 
 AnOffer = TypeVar("AnOffer", ModelOffered, DecoderOffered)
 
@@ -71,7 +75,15 @@ def served_of_store(
             own = found
         elif own is None or found.model_id != own.model_id:
             offered += _offers(store, found, room, None)
+    if own is not None and own.sight and all(each.model != own.sight for each in offered):
+        offered.append(_sight(store, own))
     return own.model_id if own is not None else None, offered
+
+
+def _sight(store: Store, found: StoredModel) -> ModelOffered:
+    """The offer of the towers that a model sees with, under their own name as far as an offer may have it."""
+    name = decode_graph_manifest(store.manifest_bytes(found.sight)).name
+    return offer_of(found.sight, _NOT_IN_NAMES.sub("-", name)[-MAX_NAME:].lstrip("-._:+") or "sight")
 
 
 def _offers(store: Store, found: StoredModel, room: Room, called: str | None) -> list[Offered]:
@@ -83,6 +95,8 @@ def _offers(store: Store, found: StoredModel, room: Room, called: str | None) ->
     if manifest.speech is not None:  # a recording takes its rows, whatever was said of conversations
         context = manifest.context
         parts = [offer_of(manifest.speech.encoder, f"{called or manifest.name}.encoder")]
+    if found.sight:
+        parts = [_sight(store, found)]
     wanted = DecoderOffered(
         called or manifest.name,
         found.model_id,

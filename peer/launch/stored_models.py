@@ -27,7 +27,8 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class StoredModel:
     """One model of a store. `kind`: what it does. `units`: names of its units; `blobs`: what it is made of, each once.
-    `whole`: every blob is here, so it can be served from this store if none is damaged.
+    `whole`: every blob is here, so it can be served from this store if none is damaged. Towers that a
+    model sees with are a part of it.
     """
 
     model_id: str
@@ -37,6 +38,7 @@ class StoredModel:
     units: tuple[str, ...]
     blobs: tuple[BlobRef, ...]
     whole: bool
+    sight: str = ""  # the id of the towers that it sees with; "": it sees nothing
 
     @property
     def bytes(self) -> int:
@@ -50,12 +52,14 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         manifest = _manifest(store.manifest_bytes(model_id))
     except (CorruptStore, NotInStore):
         return None
+    whole = True
     match manifest:
         case GraphManifest():
             kind, weights = _kind(manifest), "onnx"
             units = tuple(unit.name for unit in manifest.units)
             words = () if manifest.text is None else (manifest.text.tokenizer,)
-            every = (*words, *manifest.blobs(0, len(units)))
+            seen = () if manifest.picture is None else (manifest.picture.graph,)
+            every = (*words, *seen, *manifest.blobs(0, len(units)))
         case Manifest():
             kind = Kind.ANSWERS if manifest.speech is None else Kind.SPEECH
             weights = manifest.weights
@@ -67,6 +71,10 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
                     return None
                 units = (*(f"encoder.{unit}" for unit in encoder.units), *units)
                 every = (manifest.speech.spectrogram, *every, *encoder.blobs)
+            if manifest.sight is not None:
+                beside = stored_model(store, manifest.sight.model)
+                whole = beside is not None and beside.kind is Kind.GRAPH and beside.whole
+                every += beside.blobs if beside is not None else ()
         case _:
             assert_never(manifest)
     blobs = {blob.sha256: blob for blob in every}
@@ -77,7 +85,8 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         kind,
         units,
         tuple(blobs.values()),
-        all(store.has_blob(blob) for blob in blobs.values()),
+        whole and all(store.has_blob(blob) for blob in blobs.values()),
+        manifest.sight.model if isinstance(manifest, Manifest) and manifest.sight is not None else "",
     )
 
 

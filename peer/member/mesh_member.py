@@ -32,6 +32,7 @@ from peer.member.report_checks import shown_report
 from peer.member.status_report import report_of
 from peer.model.fetcher import Fetcher, PieceSource
 from peer.model.local_model import LocalModel
+from peer.model.pictures import PictureJobs
 from peer.model.piece_exchange import Pieces
 from peer.model.text_inputs import TextReader
 from peer.model.tokenizer import Text
@@ -103,6 +104,7 @@ class MeshMember:
         self.link = link
         self.invites: dict[str, Grant] = {}
         self.lending: Lending | None = None  # None: it only asks, so far
+        self._pictures: PictureJobs | None = None
         self._fetcher: Fetcher | None = None  # of models that are offered beside the mesh's own
         self.accounts: Accounts | None = None  # what this peer owes to whom, and what was checked
         self.canaries: Canaries | None = None
@@ -116,6 +118,13 @@ class MeshMember:
         self.links.on(STATUS, self._status)
 
     # --- asking
+
+    @property
+    def pictures(self) -> PictureJobs:
+        """What prepares pictures for models that see, without holding this peer up."""
+        if self._pictures is None:
+            self._pictures = PictureJobs()
+        return self._pictures
 
     @property
     def manifest(self) -> Manifest | None:
@@ -521,6 +530,8 @@ class MeshMember:
                 await self.accounts.checks.close()
             if self.sessions.own_ends is not None:
                 await self.sessions.own_ends.close()
+            if self._pictures is not None:
+                await self._pictures.close()
             if self.lending is not None:
                 await self.lending.close()
         finally:

@@ -15,6 +15,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from peer.errors import ContextOverflow, MeshFull, TemplateSpent, TextError, TextTooLong
 from peer.model.chat_template import Message
+from peer.model.picture_parts import PICTURE
 from peer.model.tokenizer import Text, TextFile
 from peer.session.ask import room_for
 from peer.session.prefix_cache import shared_front
@@ -41,6 +42,7 @@ class Prompt:
 
     tokens: tuple[int, ...]
     front: int = 0
+    pictures: tuple[int, ...] = ()  # where the rows of each picture begin
 
 
 class Allowance:
@@ -153,15 +155,28 @@ def turns_prompt(
     context: int,
 ) -> Prompt:
     """The same for turns as chat templates read them."""
-    text.check_length(sum(len(turn["content"]) for turn in turns))
-    prompt = text.encode_turns(turns, tools)
+    text.check_length(sum(map(characters_of, turns)))
+    count = sum(map(pictures_in, turns))
+    prompt, pictures = text.with_pictures(text.encode_turns(turns, tools), count)
     room_for(len(prompt), None, context)
     first = next((at for at, turn in enumerate(turns) if turn["role"] == "user"), len(turns))
 
     def other(words: str) -> list[int]:
         return text.encode_turns([*turns[:first], {"role": "user", "content": words}], tools)
 
-    return Prompt(tuple(prompt), shared_front(prompt, other))
+    return Prompt(tuple(prompt), shared_front(prompt, other), tuple(pictures))
+
+
+def characters_of(turn: Mapping[str, Any]) -> int:
+    """Of a turn's content, which is text, or a list of parts: texts, and places of pictures."""
+    content = turn["content"]
+    return len(content) if isinstance(content, str) else sum(len(part.get("text", "")) for part in content)
+
+
+def pictures_in(turn: Mapping[str, Any]) -> int:
+    """How many pictures a turn has."""
+    content = turn["content"]
+    return 0 if isinstance(content, str) else sum(part["type"] == PICTURE for part in content)
 
 
 def plain_prompt(text: Text, words: str, context: int) -> Prompt:

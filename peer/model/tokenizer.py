@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from tokenizers import AddedToken, Tokenizer
 
+from peer.errors import ChatTemplateError, TextTooLong
 from peer.errors import TextError as TextError
-from peer.errors import TextTooLong
 from peer.model.chat_template import MAX_TURNS, ChatTemplate, Message, plain_chat
 from peer.model.control_tokens import ControlTokens, Written, free_mark, unmarked
-from planner.model.manifest import Manifest
+from planner.model.manifest import Manifest, Sight
 from planner.model.sources import TokenizerSource
 from planner.model.store import Store
 
@@ -29,10 +29,12 @@ MAX_STOP_CHARACTERS: Final = 256  # what may be held back while a stop string co
 class Text:
     """A model's tokenizer, chat template and special tokens."""
 
-    def __init__(self, source: TokenizerSource) -> None:
+    def __init__(self, source: TokenizerSource, sight: Sight | None = None) -> None:
+        """`sight`: how the model is given pictures; None: it sees none."""
+        self.sight = sight
         try:
             rules = json.loads(source.tokenizer_json)
-            changed = _with_control(rules, source)
+            changed = _with_control(rules, source, sight)
             content = json.dumps(rules).encode() if changed else source.tokenizer_json
             self._tokenizer = Tokenizer.from_buffer(content)
         except Exception as problem:  # the library raises bare Exception
@@ -53,6 +55,8 @@ class Text:
             bos = self._name(source.bos_token)
             end = self._name(source.end_tokens[0] if source.end_tokens else None)
             self._template = ChatTemplate(source.chat_template, bos_token=bos, eos_token=end)
+        # Templates of models that see read the parts of a content, where those of others read a text.
+        self._shows_parts = sight is not None and "image" in (source.chat_template or "")
         self._longest = _longest(rules)
         self._most: int | None = None  # characters that may be put into tokens now
 
@@ -117,9 +121,13 @@ class Text:
     ) -> list[int]:
         """As encode_chat, for turns as chat templates read them, and with tools where the template knows them."""
         control = self._control
+        turns = [self._of_parts(turn) for turn in turns]
         told = [{name: value for name, value in turn.items() if name != "role"} for turn in turns]
         mark = control.mark_for(told, tools)
-        marked = [{**turn, **control.marked(words, mark)} for turn, words in zip(turns, told, strict=True)]
+        marked = [
+            self._spelled({**turn, **control.marked(words, mark)})
+            for turn, words in zip(turns, told, strict=True)
+        ]
         if self._template is None:
             rendered = self.render_chat([Message(turn["role"], turn["content"]) for turn in marked], today)
         else:
@@ -129,6 +137,42 @@ class Text:
         text, places = unmarked(rendered, mark)
         written = control.written(text, places)
         return self._with_bos(self._ids(text) if written is None else self._ids_of(text, written))
+
+    def with_pictures(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[int]]:
+        """The prompt with as many tokens in the place of each of `count` pictures as it has rows, and where the rows of
+        each begin. Raises ChatTemplateError where the template has not shown them all.
+        """
+        sight = self.sight
+        if sight is None or not count:
+            return list(prompt), []
+        found: list[int] = []
+        firsts: list[int] = []
+        for token in prompt:
+            if token != sight.token:
+                found.append(token)
+                continue
+            firsts.append(len(found) + len(sight.before))
+            found += [*sight.before, *[token] * sight.positions, *sight.behind]
+        if len(firsts) != count:
+            raise ChatTemplateError(
+                f"the model's chat template has shown {len(firsts)} of {count} pictures: put them into the question"
+            )
+        return found, firsts
+
+    def _of_parts(self, turn: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A turn whose content is a list of parts, where the template reads these."""
+        content = turn.get("content")
+        if not self._shows_parts or not isinstance(content, str):
+            return turn
+        return {**turn, "content": [{"type": "text", "text": content}]}
+
+    def _spelled(self, turn: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A turn whose content is text, where the template reads that: a picture is its place holder on a line."""
+        content = turn.get("content")
+        if self._shows_parts or not isinstance(content, list):
+            return turn
+        shown = f"{self._name(self.sight.token if self.sight is not None else None)}\n"
+        return {**turn, "content": "".join(part.get("text", shown) for part in content)}
 
     @property
     def tool_template(self) -> str | None:
@@ -362,11 +406,11 @@ class _Pieces:
         return name.encode()
 
 
-def _with_control(rules: dict[str, Any], source: TokenizerSource) -> bool:
-    """Makes the tokens that begin a text or end an answer control tokens, whatever the file says. Returns whether that
-    changed the rules.
+def _with_control(rules: dict[str, Any], source: TokenizerSource, sight: Sight | None) -> bool:
+    """Makes the tokens that begin a text, end an answer or hold a picture's place control tokens, whatever the file
+    says. Returns whether that changed the rules.
     """
-    known = {source.bos_token, *source.end_tokens}
+    known = {source.bos_token, *source.end_tokens, *((sight.token,) if sight is not None else ())}
     others = [
         entry
         for entry in rules.get("added_tokens") or ()
@@ -446,6 +490,7 @@ class TextFile:
     bos_token: int | None
     end_tokens: tuple[int, ...]
     add_bos: bool
+    sight: Sight | None = None
 
     def read(self) -> Text:
         """Reads the tokenizer and compiles the chat template."""
@@ -456,7 +501,8 @@ class TextFile:
                 bos_token=self.bos_token,
                 end_tokens=self.end_tokens,
                 add_bos=self.add_bos,
-            )
+            ),
+            self.sight,
         )
 
 
@@ -468,6 +514,7 @@ def text_file(store: Store, manifest: Manifest) -> TextFile:
         manifest.bos_token,
         manifest.end_tokens,
         manifest.add_bos,
+        manifest.sight,
     )
 
 

@@ -20,6 +20,7 @@ from peer.model.tokenizer import StopStrings, StreamingDetokenizer
 from peer.origin.arithmetic_changes import Crossing, Crossings, parts_of
 from peer.origin.session_host import Outcome, SessionHost
 from peer.session.effects import Broken, Emit, Ended, Reason
+from peer.session.given_rows import GivenRows
 from peer.session.origin import Ask, Heard, OriginSession, Phase, room_for
 from peer.session.pinned_ends import Ends
 from peer.session.routes import Route
@@ -29,6 +30,7 @@ from peer.stage.seat_waiting import AGAIN_S, Waits, Wanted, called
 from peer.state.display_names import named
 from peer.state.fairness import may_ask
 from peer.state.readiness import why_not_ready
+from peer.state.version_negotiation import PICTURES
 from peer.transport.listeners import Listeners
 from peer.wire.generated.frames import Cancel
 
@@ -64,6 +66,7 @@ class Settings:
     guide: Guide | None = None
     seat_wait_s: float = SEAT_WAIT_S
     front: int = 0  # tokens of the prompt before the first question: other sessions may begin with the same
+    rows: tuple[GivenRows, ...] = ()  # of pictures, in place of tokens of the prompt
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +280,7 @@ class Conversation:
             settings.steering,
             front=settings.front,
             front_kept=(route.peers, tuple(prompt[: settings.front])) in self._sessions.fronts,
+            rows=settings.rows,
         )
         if why := self._may_ask():
             raise MustContribute(why)
@@ -288,6 +292,9 @@ class Conversation:
             raise AnswerFailed(
                 f"{who} cannot answer without token ids yet: update it, or ask without --pin-ends"
             )
+        if settings.rows and (older := self._sessions.older(route.peers, PICTURES)):
+            who = named(", ".join(older), self._view.state.members)
+            raise AnswerFailed(f"{who} cannot take pictures yet: update it, or ask in words alone")
         if not self._sessions.attached(self._core.session):
             raise AnswerFailed("this conversation was closed; begin another one")
         if self._core.phase in (Phase.PREFILL, Phase.DECODE, Phase.REROUTING):

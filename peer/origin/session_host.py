@@ -204,9 +204,14 @@ class SessionHost:
         if not frame.stage:
             self.frame(now, peer, frame)
 
-    def older(self, peers: Iterable[str]) -> list[str]:
-        """Those of `peers` that do not know OPENs which name a front or have no settings."""
-        return [peer for peer in peers if self.links.dialer.speaks(peer) < OPENS]
+    def older(self, peers: Iterable[str], version: int = OPENS) -> list[str]:
+        """Those of `peers` that do not speak `version`, by default that of OPENs which name a front or no settings."""
+        return [peer for peer in peers if self.links.dialer.speaks(peer) < version]
+
+    def has_rows(self, session: bytes) -> bool:
+        """Whether rows stand in the place of some tokens of a session."""
+        asking = self._all.get(session)
+        return asking is not None and bool(asking.core.rows)
 
     def _understood(self, frame: Frame) -> Frame:
         """An OPEN as everybody on its way understands it: where somebody is older it names no front."""

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Final
 
 from peer.errors import ContextOverflow
+from peer.session.given_rows import GivenRows
 from peer.session.position_spans import cut_spans, extended
 from peer.session.sampling import Sampling, needs_history
 from peer.session.steering import STRAIGHT, Steering, to_wire
@@ -48,6 +49,7 @@ class Ask:
     sampled: int = 0
     front: int = 0  # tokens that prompts of other sessions share with it (peer.session.prefix_cache)
     front_kept: bool = False  # and the stages of its route have, as far as is known
+    rows: tuple[GivenRows, ...] = ()  # what stands in the place of some token ids, behind the front
 
     def spans_after(self, before: tuple[int, ...], keep: int) -> tuple[int, ...]:
         """Spans of what was given, when the first `keep` positions stay of a session with spans `before`."""

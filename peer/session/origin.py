@@ -36,6 +36,7 @@ from peer.session.effects import (
     Suspect,
     reason_of,
 )
+from peer.session.given_rows import GivenRows, alike_up_to, cut_at, rows_at
 from peer.session.lateness import Lateness
 from peer.session.migration import (
     LEAST_TOKENS,
@@ -89,6 +90,7 @@ class OriginSession:
         self.turn = 0
         self.current: Route | None = None
         self.tokens: list[int] = []  # prompt and answer so far
+        self.rows: tuple[GivenRows, ...] = ()  # of the prompt, in place of token ids
         self.start = 0  # first position that this answer sent; those before were cached
         self.reroutes = 0  # of this answer
         self.full: dict[str, tuple[int, int]] = {}  # who has no seat for it: plan and place in its route
@@ -153,7 +155,7 @@ class OriginSession:
         if self.phase not in (Phase.IDLE, Phase.DONE, Phase.FAILED):
             raise ValueError(f"session is {self.phase.value}; cancel it before it is asked again")
         cached = self.tokens[:-1]  # the last token of an answer was sampled but never run
-        keep = common_prefix(cached, ask.prompt)
+        keep = alike_up_to(common_prefix(cached, ask.prompt), self.rows, ask.rows)
         self._spans = ask.spans_after(self._all_spans(), keep)
         if len(self._spans) > MAX_SPANS:
             keep, self._spans = 0, (len(ask.prompt) - ask.sampled,)
@@ -164,7 +166,7 @@ class OriginSession:
         self._answer = self.turn + 1
         self._ways.clear()
         self._target, self._tries = None, 0
-        self.tokens = list(ask.prompt)
+        self.tokens, self.rows = list(ask.prompt), ask.rows
         self.start = min(max(keep, ask.front if ask.front_kept else 0), len(ask.prompt) - 1)
         return self._open(now, route, self.start)
 
@@ -177,7 +179,7 @@ class OriginSession:
         if self.phase is not Phase.IDLE:
             raise ValueError(f"session is {self.phase.value}; an answer is adopted in a session of its own")
         self._ask, self._generated = ask, len(ids)
-        self.tokens = [*ask.prompt, *ids]
+        self.tokens, self.rows = [*ask.prompt, *ids], ask.rows
         if isinstance(heard, int):
             self._spans, self._answer, self.turn = (len(ask.prompt),), heard, heard - 1
         else:
@@ -469,8 +471,12 @@ class OriginSession:
         ended = self.cancel()
         used = sorted(self._used)
         self._used.clear()
-        self.tokens, self._spans, self._generated = [], (), 0
+        self._forget()
         return [*ended, *(Send(peer, Release(self.session)) for peer in used)]
+
+    def _forget(self) -> None:
+        """Stages hold nothing of the session any more."""
+        self.tokens, self.rows, self._spans, self._generated = [], (), (), 0
 
     # --- turns
 
@@ -530,14 +536,17 @@ class OriginSession:
         return effects
 
     def _steps(self, start: int, stop: int) -> list[Step]:
-        return [self._step(first, last) for first, last in steps_of(start, stop, self._all_spans())]
+        found = cut_at(steps_of(start, stop, self._all_spans()), self.rows)
+        return [self._step(first, last) for first, last in found]
 
     def _all_spans(self) -> tuple[int, ...]:
         return extended(self._spans, self._generated, given=False)
 
     def _step(self, position: int, stop: int) -> Step:
-        ids = self.tokens[position:stop]
-        chunk = self.ends.embed(ids) if self.ends is not None else tensor_of(np.asarray(ids, np.int32))
+        chunk = rows_at(self.rows, position, stop)
+        if chunk is None:
+            ids = self.tokens[position:stop]
+            chunk = self.ends.embed(ids) if self.ends is not None else tensor_of(np.asarray(ids, np.int32))
         last = int(stop == len(self.tokens))
         return Step(self.session, self.turn, 0, position, stop - position, last, chunk)
 
@@ -636,6 +645,6 @@ class OriginSession:
         stops: list[OriginEffect] = self.move(0.0, None)
         stops += [Send(peer, stop) for peer in sorted(self._used - self._gone)]
         self._used &= self._gone  # of a connection that was lost, maybe not for good: RELEASE will tell them
-        self.tokens, self._spans, self._generated = [], (), 0
+        self._forget()
         self.phase = Phase.FAILED
         return [*stops, Broken(text, reason)]

@@ -50,7 +50,7 @@ def wrong_ends(frame: Open) -> tuple[Reason, str] | None:
 
 
 def takes_ids(frame: Open) -> bool:
-    """Whether the steps at this place are token ids."""
+    """Whether the steps at this place are token ids; rows in their place may stand among what was given."""
     return frame.stage == 0 and not is_pinned(frame)
 
 

@@ -268,8 +268,9 @@ class StageCore:
         seat = self._seat(frame.session, frame.stage, frame.turn)
         if seat is None or not seat.active or sender != seat.upstream:
             return []  # only the neighbour that the route names may feed this stage
-        if (frame.tensor.dtype is Dtype.INT32) != takes_ids(seat.opening):
-            text = "a first stage takes int32 tokens, later ones float32 activations"
+        ids, first = frame.tensor.dtype is Dtype.INT32, takes_ids(seat.opening)
+        if ids != first and (ids or not seat.is_given(frame.position)):
+            text = "a first stage takes int32 tokens, or float32 rows of a prompt; later ones float32 activations"
             return self._stop(seat, Reason.BAD_STEP, text)
         if frame.count > MAX_STEP_POSITIONS:
             text = f"a step of at most {MAX_STEP_POSITIONS} positions was expected, got {frame.count}"
@@ -537,8 +538,7 @@ class StageCore:
             if frame is None:
                 break
             seat.in_flight += 1
-            first = takes_ids(seat.opening)
-            array = frame.tensor.array()
+            array, ids = frame.tensor.array(), frame.tensor.dtype is Dtype.INT32
             stop = frame.position + frame.count
             last = stop >= seat.opening.prompt_tokens
             finish = None
@@ -550,8 +550,8 @@ class StageCore:
                     frame.session,
                     seat.epoch,
                     frame.position,
-                    array.astype(np.int64) if first else None,
-                    None if first else array,
+                    array.astype(np.int64) if ids else None,
+                    None if ids else array,
                     finish is not None,
                     finish,
                     seat.is_given(frame.position),

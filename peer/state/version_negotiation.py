@@ -22,6 +22,7 @@ from peer.wire.generated.frames import Hello
 ENTRIES: Final = 4  # conversations that one is invited to, and is put out of, came with it
 OFFERS: Final = 5  # models beside the mesh's own came with it
 DECODERS: Final = 6  # those of them that answer in words
+PICTURES: Final = 7  # prompts with rows in place of token ids
 OPENS: Final = 4  # and so did OPENs that name a front, or have no settings since their asker keeps its ends
 _SPEAKS: Final = re.compile(r"(.*) speaks ([0-9]{1,4})", re.DOTALL)
 

@@ -25,6 +25,7 @@ from planner.model.blob_plan import BlobPlan
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
 from planner.model.graph_manifest import KvState
 from planner.model.lowering import kernel_head_size
+from planner.model.manifest import Sight
 from planner.model.speech import Speech
 from planner.model.store import Store
 from planner.model.units import Progress, StoredParts
@@ -41,11 +42,13 @@ def build_model(
     speech: Speech | None = None,
     *,
     expert_units: int = 1,
+    sight: Sight | None = None,
 ) -> str:
-    """Cuts `source` into units and puts them into `store`; returns the model id. Raises as `decoder_source` and
-    build_decoder.
+    """Cuts `source` into units and puts them into `store`; returns the model id. `sight`: how it is given pictures.
+    Raises as `decoder_source` and build_decoder.
     """
-    return build_decoder(decoder_source(source, weights, expert_units, speech), store, progress)
+    made = replace(decoder_source(source, weights, expert_units, speech), sight=sight)
+    return build_decoder(made, store, progress)
 
 
 def decoder_source(

@@ -29,6 +29,8 @@ from planner.importers.package_files import (
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.importers.speech.whisper import WhisperModel, is_whisper, open_whisper
+from planner.importers.vision.folder import FOLDER_FILES as VISION_FILES
+from planner.importers.vision.folder import SourceVision, is_vision, open_vision
 
 HF_PREFIX = "hf:"
 HF_NAME = re.compile(
@@ -44,6 +46,7 @@ FOLDER_SETTINGS = (
     "preprocessor_config.json",
     INDEX,
     *FOLDER_FILES,
+    *VISION_FILES,
 )  # all that an import reads of a folder beside its weights
 HF_FILES = (*FOLDER_SETTINGS, SINGLE, "model-*.safetensors")
 
@@ -186,7 +189,7 @@ GRAPH_NAMES: Mapping[str, GraphFile] = {
     ),
 }
 
-Source = SourceModel | EncoderFolder | SourceGraph | WhisperModel
+Source = SourceModel | EncoderFolder | SourceGraph | WhisperModel | SourceVision
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +264,9 @@ def answering(source: Source) -> SourceModel:
             f"{source.name} {does} and answers no questions: have a mesh offer it beside a model that does, or choose "
             "another model here"
         )
-    if isinstance(source, SourceGraph):
+    if isinstance(source, SourceVision) and source.decoder is not None:
+        return source.decoder
+    if isinstance(source, SourceGraph | SourceVision):
         raise UnknownArchitecture(
             f"{source.name} computes outputs of inputs and answers no questions: choose another model here"
         )
@@ -349,6 +354,7 @@ def _folder(folder: Path, name: str | None = None) -> Located:
     called = _called(name or folder.resolve().name)
     opened: Callable[[Path, str], Source] = open_encoder if is_encoder(folder) else open_safetensors
     opened = open_whisper if is_whisper(folder) else opened
+    opened = open_vision if is_vision(folder) else opened
     if not (folder / "config.json").is_file():
         return Located(called, partial(opened, folder, called))  # which says what it lacks
     settings = {file for pattern in FOLDER_SETTINGS for file in folder.glob(pattern) if file.is_file()}

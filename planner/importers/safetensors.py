@@ -22,7 +22,7 @@ from planner.importers.families.family import Source
 from planner.importers.families.placed import Placed
 from planner.importers.families.table import family_of
 from planner.importers.generation_settings import of_folder
-from planner.importers.hf_config import architecture_from_config, read_json, tokenizer_from_folder
+from planner.importers.hf_config import Json, architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
 from planner.importers.mxfp4 import BLOCK, FP4_8BIT, alternating_nibbles, fp4_scales
 from planner.model.sampling_defaults import SamplingDefaults
@@ -46,7 +46,15 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
         raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
     family = family_of(config.get("model_type"), "folder", folder.name)
     ignored = re.compile("|".join((*_HARMLESS, *family.folder.ignored)))
-    files = _called_in_full(read_files(folder, ignored), family.folder, folder.name)
+    return open_tensors(folder, name, config, read_files(folder, ignored))
+
+
+def open_tensors(
+    folder: Path, name: str | None, config: Json, tensors: Mapping[str, FolderTensor]
+) -> SafetensorsModel:
+    """The same of a decoder that is a part of what the folder holds: its `config` and `tensors`."""
+    family = family_of(config.get("model_type"), "folder", folder.name)
+    files = _called_in_full(tensors, family.folder, folder.name)
     architecture = architecture_from_config(config, family, frozenset(files), folder.name)
     check_numbers(architecture, folder.name)
     places = Placed(family.folder, architecture)
@@ -73,9 +81,9 @@ def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
             shift=places.place(ours).shift,
         )
 
-    tensors = {ours: tensor(ours, shape) for ours, shape in shapes.items()}
+    placed = {ours: tensor(ours, shape) for ours, shape in shapes.items()}
     called = name or folder.resolve().name
-    return SafetensorsModel(called, architecture, tokenizer, of_folder(folder), tensors, folder.name)
+    return SafetensorsModel(called, architecture, tokenizer, of_folder(folder), placed, folder.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from planner.model.manifest import (
     KvPair,
     Manifest,
     ManifestUnit,
+    Sight,
     decode_manifest,
     encode_manifest,
 )
@@ -65,6 +66,7 @@ class DecoderSource:
     blobs: Mapping[str, BlobPlan]
     units: Sequence[UnitSource]
     speech: Speech | None = None
+    sight: Sight | None = None
 
 
 def build_decoder(source: DecoderSource, store: Store, progress: Progress | None = None) -> str:
@@ -141,6 +143,7 @@ def _manifest(
         units=tuple(units),
         sampling=source.sampling,
         speech=source.speech,
+        sight=source.sight,
     )
 
 

@@ -47,6 +47,11 @@ ALIGNED: Final = 64
 MAX_TOKENIZER_BYTES: Final = 64 << 20
 MAX_TEXT_TOKENS: Final = 1 << 20  # of one text
 MAX_TOKEN: Final = (1 << 31) - 1
+MAX_SIDE: Final = 4096  # pixels of the square that a model takes
+MAX_POSITIONS: Final = 1 << 16  # of one picture in a prompt
+MAX_PICTURE_GRAPH_BYTES: Final = 1 << 20
+PIXEL_AXES: Final = 4  # (pictures, 3, height, width)
+COLOURS: Final = 3
 MAX_DIMENSIONS: Final = 1 << 16  # of an embedding
 TEXT_TYPES: Final = ("int64", "int32", "float32")  # of the inputs that are made of texts
 
@@ -156,6 +161,21 @@ class TextInputs:
 
 
 @dataclass(frozen=True, slots=True)
+class PictureInputs:
+    """How pictures become an input of a model. `graph`: an ONNX file without external data that makes `pixels`, float32
+    (1, 3, side, side), of `picture`, uint8 (height, width, 3); `input`: what of the model takes it. `rows`: the output
+    that decoders read, (pictures, positions, hidden), where one is. `vectors`: outputs of one vector for each picture
+    and for each text, `scores` (pictures, texts), where the model compares them.
+    """
+
+    graph: BlobRef
+    input: str
+    rows: str | None = None
+    vectors: tuple[str, str] | None = None
+    scores: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class GraphManifest:
     """One model. Its id is the SHA-256 of `encode_graph_manifest`.
 
@@ -163,7 +183,7 @@ class GraphManifest:
     sizes were when its import tried it, for estimates. `fused`: units are computed with all optimizations of the
     engine; else with basic ones only, because joined operators would make other bits where a border lies between them.
     `opset`: the version of ONNX's own operators that all units are written in; 0: not said. `text`: how its inputs
-    are made of texts, where they can be.
+    are made of texts, where they can be; `picture`: how one of them is made of pictures.
     """
 
     name: str
@@ -175,6 +195,7 @@ class GraphManifest:
     fused: bool = True
     opset: int = 0
     text: TextInputs | None = None
+    picture: PictureInputs | None = None
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError."""
@@ -235,6 +256,7 @@ def graph_document(manifest: GraphManifest) -> dict[str, object]:
         **({} if manifest.fused else {"fused": False}),
         **({"opset": manifest.opset} if manifest.opset else {}),
         **({"text": _text_document(manifest.text)} if manifest.text is not None else {}),
+        **({"picture": _picture_document(manifest.picture)} if manifest.picture is not None else {}),
     }
 
 
@@ -261,8 +283,11 @@ def graph_manifest_of(root: Fields) -> GraphManifest:
         fused=not root.has("fused") or root.boolean("fused"),
         opset=root.count("opset", MAX_OPSET, least=1) if root.has("opset") else 0,
         text=_text(root.fields("text")) if root.has("text") else None,
+        picture=_picture(root.fields("picture")) if root.has("picture") else None,
     )
     _check_order(manifest)
+    if manifest.picture is not None:
+        _check_picture(manifest, manifest.picture)
     if manifest.text is not None:
         check_text(manifest, manifest.text)
     return manifest
@@ -329,7 +354,8 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
     """Raises CorruptStore unless texts become all inputs of the model as its values say."""
     if text.tokenizer.bytes > MAX_TOKENIZER_BYTES:
         raise CorruptStore(f"manifest.text: a tokenizer of at most {MAX_TOKENIZER_BYTES} bytes expected")
-    if sorted(text.inputs) != sorted(manifest.inputs):
+    others = () if manifest.picture is None else (manifest.picture.input,)
+    if sorted((*text.inputs, *others)) != sorted(manifest.inputs):
         raise CorruptStore("manifest.text: tokens, mask and types expected to be all inputs, each once")
     values = {value.name: value for value in manifest.values}
     shape = values[text.tokens].shape
@@ -346,6 +372,85 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
             raise CorruptStore(
                 f"manifest.text: {what}: an output of float32 and axes (texts, {width}) expected"
             )
+
+
+def _is_pixels(dtype: str, shape: Sequence[int | str]) -> bool:
+    """Whether that is an input of pictures: float32 (pictures, 3, side, side)."""
+    return (
+        dtype == "float32"
+        and len(shape) == PIXEL_AXES
+        and shape[1] == COLOURS
+        and shape[2] == shape[3]
+        and isinstance(shape[2], int)
+        and 0 < shape[2] <= MAX_SIDE
+    )
+
+
+def _picture_document(picture: PictureInputs) -> dict[str, object]:
+    """As JSON has it; picture_of reads it."""
+    return {
+        "graph": blob_document(picture.graph),
+        "input": picture.input,
+        **({} if picture.rows is None else {"rows": picture.rows}),
+        **({} if picture.vectors is None else {"vectors": list(picture.vectors)}),
+        **({} if picture.scores is None else {"scores": picture.scores}),
+    }
+
+
+def _picture(fields: Fields) -> PictureInputs:
+    """What `picture` of a manifest says. Raises CorruptStore."""
+    graph = blob_of(fields.fields("graph"))
+    if graph.bytes > MAX_PICTURE_GRAPH_BYTES:
+        raise CorruptStore(f"manifest.picture: a graph of at most {MAX_PICTURE_GRAPH_BYTES} bytes expected")
+    vectors = fields.texts("vectors", 2, MAX_VALUE_CHARS) if fields.has("vectors") else None
+    if vectors is not None and len(vectors) != 2:
+        raise CorruptStore("manifest.picture.vectors: two names expected, of pictures and of texts")
+    return PictureInputs(
+        graph,
+        fields.text("input", MAX_VALUE_CHARS),
+        fields.text("rows", MAX_VALUE_CHARS) if fields.has("rows") else None,
+        (vectors[0], vectors[1]) if vectors is not None else None,
+        fields.text("scores", MAX_VALUE_CHARS) if fields.has("scores") else None,
+    )
+
+
+def _check_picture(manifest: GraphManifest, picture: PictureInputs) -> None:
+    """Raises CorruptStore unless pictures become that input, and outputs are what they are said to be."""
+    values = {value.name: value for value in manifest.values}
+    taken = values.get(picture.input)
+    if manifest.text is None and manifest.inputs != (picture.input,):
+        raise CorruptStore("manifest.picture: the only input beside those of texts expected")
+    if taken is None or picture.input not in manifest.inputs or not _is_pixels(taken.dtype, taken.shape):
+        raise CorruptStore(
+            f"manifest.picture: an input of float32 (pictures, 3, side, side), up to {MAX_SIDE}, expected"
+        )
+    pictures = taken.shape[0]
+
+    def made(name: str, rank: int) -> tuple[Size, ...]:
+        value = values.get(name)
+        if (
+            value is None
+            or name not in manifest.outputs
+            or value.dtype != "float32"
+            or len(value.shape) != rank
+        ):
+            raise CorruptStore(
+                f"manifest.picture: {name[:80]!r}: an output of float32 and {rank} axes expected"
+            )
+        return value.shape
+
+    if picture.rows is not None:
+        count, positions, width = made(picture.rows, 3)
+        if count != pictures or not isinstance(positions, int) or not isinstance(width, int):
+            raise CorruptStore("manifest.picture: rows (pictures, positions, hidden) expected")
+        if not 1 <= positions <= MAX_POSITIONS or not 1 <= width <= MAX_DIMENSIONS:
+            raise CorruptStore(f"manifest.picture: 1 to {MAX_POSITIONS} rows of a picture expected")
+    if picture.vectors is not None:
+        seen, read = (made(name, 2) for name in picture.vectors)
+        if seen[0] != pictures or not isinstance(seen[1], int) or seen[1:] != read[1:]:
+            raise CorruptStore("manifest.picture: vectors of equal length of pictures and of texts expected")
+    if picture.scores is not None and made(picture.scores, 2)[0] != pictures:
+        raise CorruptStore("manifest.picture: scores (pictures, texts) expected")
 
 
 def _is_of_texts(

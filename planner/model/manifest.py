@@ -9,6 +9,7 @@ limit, offset and name before anything uses it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, get_args
@@ -19,6 +20,7 @@ from planner.model.checked_fields import (
     DTYPE_BYTES,
     MAX_TEMPLATE_CHARS,
     DType,
+    Fields,
     StoredTensor,
     blob_document,
     blob_of,
@@ -29,6 +31,7 @@ from planner.model.checked_fields import (
 )
 from planner.model.graph_manifest import (
     FORMAT,
+    MAX_POSITIONS,
     GraphManifest,
     GraphUnit,
     KvState,
@@ -54,6 +57,8 @@ MAX_FREQUENCIES: Final = 512
 MAX_GRAPHS_BYTES: Final = 16 << 20  # of all different graphs: every peer fetches them, whatever it holds
 MAX_UNIT_NAME_CHARS: Final = 64
 AGAIN: Final = "import the model again with this version"
+MAX_AROUND: Final = 64  # tokens before and behind the rows of a picture
+HASH_DIGITS: Final = 64
 TOKENS: Final = "tokens"
 LOGITS: Final = "logits"
 
@@ -120,13 +125,31 @@ class ManifestUnit:
 
 
 @dataclass(frozen=True, slots=True)
+class Sight:
+    """How a decoder is given pictures: by rows that the model `model` (an id) makes of each, `positions` of them in
+    place of the token `token`, between the tokens `before` and `behind`.
+    """
+
+    model: str
+    token: int
+    positions: int
+    before: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Positions that one picture takes in a prompt."""
+        return len(self.before) + self.positions + len(self.behind)
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """One model. Its id is the SHA-256 of `encode_manifest`.
 
     `hidden`: values of a row that crosses borders. `context`: the longest it was trained for, tokens. `scratch`: of the
     widest row of activations that a token has, values. `rotary`: by how much a position turns each pair of a head, for
     each table that units name. `sampling`: of the model's own files; None where they say nothing. `speech`: how it
-    writes what is said; None where it answers questions.
+    writes what is said; None where it answers questions. `sight`: how it is given pictures; None where it sees none.
     """
 
     name: str
@@ -144,6 +167,7 @@ class Manifest:
     units: tuple[ManifestUnit, ...]
     sampling: SamplingDefaults | None = None
     speech: Speech | None = None
+    sight: Sight | None = None
 
     def planner_units(self) -> tuple[Unit, ...]:
         """Returns the units as the planner counts them: bytes, floating-point operations, bytes of cache."""
@@ -219,6 +243,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 "add_bos": manifest.add_bos,
                 **({} if manifest.sampling is None else {"sampling": sampling_document(manifest.sampling)}),
                 **({} if manifest.speech is None else {"speech": speech_document(manifest.speech)}),
+                **({} if manifest.sight is None else {"sight": _sight_document(manifest.sight)}),
             },
         }
     )
@@ -256,6 +281,32 @@ def decode_manifest(encoded: bytes) -> Manifest:
         units=_units(graph, hidden),
         sampling=sampling_of(said.fields("sampling")) if said.has("sampling") else None,
         speech=speech_of(said.fields("speech"), vocab, context) if said.has("speech") else None,
+        sight=_sight_of(said.fields("sight"), vocab) if said.has("sight") else None,
+    )
+
+
+def _sight_document(sight: Sight) -> dict[str, object]:
+    """As JSON has it."""
+    around = {"before": list(sight.before), "behind": list(sight.behind)}
+    return {
+        "model": sight.model,
+        "token": sight.token,
+        "positions": sight.positions,
+        **{name: tokens for name, tokens in around.items() if tokens},
+    }
+
+
+def _sight_of(fields: Fields, vocab: int) -> Sight:
+    """What `sight` of a decoder says, whose vocabulary has `vocab` tokens. Raises CorruptStore."""
+    model = fields.text("model", HASH_DIGITS)
+    if not re.fullmatch(rf"[0-9a-f]{{{HASH_DIGITS}}}", model):
+        raise CorruptStore("manifest.decoder.sight.model: the id of a model expected")
+    return Sight(
+        model,
+        fields.count("token", vocab - 1),
+        fields.count("positions", MAX_POSITIONS, least=1),
+        fields.counts("before", MAX_AROUND, vocab - 1) if fields.has("before") else (),
+        fields.counts("behind", MAX_AROUND, vocab - 1) if fields.has("behind") else (),
     )
 
 

@@ -46,7 +46,7 @@ def asked(ask: Ask) -> dict[str, Any]:
     return {
         name: value
         for name, value in shown(ask).items()
-        if name not in ("steering", "sampled", "front", "front_kept")
+        if name not in ("steering", "sampled", "front", "front_kept", "rows")
     }
 
 

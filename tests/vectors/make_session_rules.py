@@ -13,6 +13,7 @@ from tracing import beside, shown, shown_frame, written
 
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import span_of
+from peer.session.given_rows import GivenRows, alike_up_to, cut_at, rows_at
 from peer.session.pinned_ends import tells_ids
 from peer.session.routes import choose, holders, placed, standby_expected, unserved
 from peer.session.sampling import Sampling
@@ -201,12 +202,42 @@ def over() -> list[dict[str, Any]]:
     return rows
 
 
+def given() -> list[dict[str, Any]]:
+    """Rows in a prompt, by where they begin and their numbers: steps as they are cut, what each has, what stays."""
+
+    def of(*spans: tuple[int, int, int]) -> list[GivenRows]:
+        return [
+            GivenRows(first, tensor_of(np.full((count, 2), value, np.float32)))
+            for first, count, value in spans
+        ]
+
+    rows = []
+    for spans in ((), ((4, 3, 1),), ((0, 2, 1), (2, 4, 2), (9, 1, 3))):
+        here, steps = of(*spans), [(0, 6), (6, 12), (12, 13)]
+        cut = cut_at(steps, here)
+        found = [rows_at(here, first, stop) for first, stop in cut]
+        others: list[tuple[tuple[int, int, int], ...]] = [(), spans, ((4, 3, 9),), (*spans, (11, 1, 7))]
+        rows.append(
+            {
+                "spans": spans,
+                "steps": steps,
+                "cut": cut,
+                "found": [None if each is None else shown(each.array()) for each in found],
+                "kept": [
+                    [other, keep, alike_up_to(keep, here, of(*other))] for other in others for keep in (3, 13)
+                ],
+            }
+        )
+    return rows
+
+
 def text() -> str:
     tables = {
         "routes": routes(),
         "placed": places(),
         "spans": spans(),
         "tells": telling(),
+        "given": given(),
         "late": late(),
         "over": over(),
     }

@@ -22,7 +22,7 @@ from planner.importers.onnx import entry
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.text_inputs import text_inputs
 from planner.jobs.jobs import Budget, Jobs
-from planner.model.graph_manifest import decode_graph_manifest, encode_graph_manifest
+from planner.model.graph_manifest import PictureInputs, decode_graph_manifest, encode_graph_manifest
 from planner.model.store import BlobRef, Store
 
 STEP_CPU_S: Final = 120.0  # of one step of the import: of a gigabyte of weights, twice that
@@ -64,11 +64,19 @@ def import_graph(
             manifest = decode_graph_manifest(encoded)
         except CorruptStore as error:
             raise CorruptModel(f"{source.name} cannot be stored: {error}") from None
-        text = None if source.tokenizer is None else text_inputs(manifest, source.tokenizer, source.longest)
+        if (seen := source.picture) is not None:
+            graph = store.put_blob([seen.graph])
+            picture = PictureInputs(graph, seen.input, seen.rows, seen.vectors, seen.scores)
+            manifest = replace(manifest, picture=picture)
+        text = None
+        if source.tokenizer is not None:
+            text = text_inputs(manifest, source.tokenizer, source.longest, source.pad)
         if text is not None:
             content, wanted = text
             store.put_blob([content])
-            encoded = encode_graph_manifest(replace(manifest, text=wanted))
+            manifest = replace(manifest, text=wanted)
+        if manifest.picture is not None or manifest.text is not None:
+            encoded = encode_graph_manifest(manifest)
         made = Store(scratch / "store")
         for blob in manifest.blobs(0, len(manifest.units)):
             _copy(blob, made, store)

@@ -46,10 +46,13 @@ def tokenizer_beside(source: Path) -> Path | None:
     return next((folder / FILE for folder in folders if (folder / FILE).is_file()), None)
 
 
-def text_inputs(manifest: GraphManifest, tokenizer: Path, longest: int) -> tuple[bytes, TextInputs] | None:
+def text_inputs(
+    manifest: GraphManifest, tokenizer: Path, longest: int, filler: int | None = None
+) -> tuple[bytes, TextInputs] | None:
     """The bytes of the tokenizer and how texts become inputs; None where the inputs are others.
 
-    `longest`: most tokens of a text; 0: as the model's axis or the tokenizer says. Raises UnknownTokenizer.
+    `longest`: most tokens of a text; 0: as the model's axis or the tokenizer says. `filler`: the token that fills up;
+    None: as the tokenizer says. Raises UnknownTokenizer.
     """
     by: dict[str, str | None] = {}
     for what, known in (("tokens", _TOKENS), ("mask", _MASKS), ("types", _TYPES)):
@@ -62,6 +65,7 @@ def text_inputs(manifest: GraphManifest, tokenizer: Path, longest: int) -> tuple
     axis = manifest.value(tokens).shape[-1:]
     if not longest:
         longest = axis[0] if axis and isinstance(axis[0], int) else _truncated(rules)
+    pad = pad if filler is None else filler
     found = TextInputs(_ref(content), tokens, by["mask"], by["types"], longest, pad)
     try:
         check_text(manifest, found)

@@ -107,7 +107,10 @@ def test_settings_are_those_of_a_chat() -> None:
             {"messages": [*ASK["messages"], {"role": "assistant", "content": "He"}]},
             "the last message must be",
         ),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "got 'image'"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
+            "bytes of a picture in base64",
+        ),
         ({"messages": [{"role": "user", "content": [7]}]}, "must be an object"),
         ({"messages": [{"role": "user", "content": 7}]}, "must be text, or a list of blocks"),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result"}]}]}, "must name the call"),

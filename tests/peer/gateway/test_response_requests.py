@@ -88,7 +88,11 @@ def test_settings_are_those_of_a_chat() -> None:
         ({"include": ["file_search_call.results"]}, "include may have"),
         ({"input": []}, "input must be text, or a list of items"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "got 'item_reference'"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "got 'input_image'"),
+        ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "got 'input_audio'"),
+        (
+            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "x"}]}]},
+            "'input.*file_id' is not supported",
+        ),
         ({"input": [7]}, r"input\[0\] must be an object"),
         ({"tools": [{"type": "web_search"}]}, "runs no tools of its own"),
         ({"text": {"format": 7}}, "text.format must be"),

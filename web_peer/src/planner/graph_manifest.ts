@@ -29,6 +29,9 @@ const MAX_TOKENIZER_BYTES = 64 << 20;
 const MAX_TEXT_TOKENS = 1 << 20; // of one text
 const MAX_TOKEN = 2 ** 31 - 1;
 const MAX_DIMENSIONS = 1 << 16; // of an embedding
+const MAX_PICTURE_GRAPH_BYTES = 2 ** 20;
+const MAX_SIDE = 4096; // pixels of the square that a model takes
+const COLOURS = 3;
 const TEXT_TYPES: readonly ValueType[] = ['int64', 'int32', 'float32']; // of the inputs that are made of texts
 const SHOWN_CHARS = 80; // of a name in an error
 const ESCAPES: ReadonlyMap<string, string> = new Map([
@@ -123,6 +126,13 @@ export interface TextInputs {
   readonly scores: string | null; // that of how well the second text of each pair answers the first, (texts, 1)
 }
 
+/** How pictures become an input of a model (docs/format.md). */
+export interface PictureInputs {
+  readonly graph: BlobRef; // an ONNX file that makes that input of one picture
+  readonly input: string;
+  readonly rows: string | null; // the output that decoders read
+}
+
 /** One model. Its id is the SHA-256 of the manifest's bytes. */
 export interface GraphManifest {
   readonly name: string;
@@ -134,6 +144,7 @@ export interface GraphManifest {
   readonly fused: boolean; // computed with all optimizations of the engine; else with basic ones only
   readonly opset: number; // of ONNX's own operators in all units; 0: not said
   readonly text: TextInputs | null; // how its inputs are made of texts, where they can be
+  readonly picture: PictureInputs | null; // how one of them is made of pictures, where it can be
 }
 
 /** The blobs that units [first, stop) need, graphs and weights, each once, in order. */
@@ -184,8 +195,10 @@ export function graphManifestOf(root: Fields): GraphManifest {
     fused: !root.has('fused') || root.boolean('fused'),
     opset: root.has('opset') ? root.count('opset', MAX_OPSET, 1) : 0,
     text: root.has('text') ? decodeText(root.fields('text')) : null,
+    picture: root.has('picture') ? decodePicture(root.fields('picture')) : null,
   };
   checkOrder(manifest);
+  if (manifest.picture !== null) checkPicture(manifest, manifest.picture);
   if (manifest.text !== null) checkText(manifest, manifest.text);
   return manifest;
 }
@@ -203,18 +216,50 @@ function decodeText(fields: Fields): TextInputs {
   };
 }
 
+function decodePicture(fields: Fields): PictureInputs {
+  const graph = decodeBlob(fields.fields('graph'));
+  if (graph.bytes > MAX_PICTURE_GRAPH_BYTES) {
+    throw new CannotServe(`manifest.picture: a graph of at most ${MAX_PICTURE_GRAPH_BYTES} bytes expected`);
+  }
+  return {
+    graph,
+    input: fields.text('input', MAX_VALUE_CHARS),
+    rows: fields.has('rows') ? fields.text('rows', MAX_VALUE_CHARS) : null,
+  };
+}
+
+/** Raises CannotServe unless pictures become that input, and an output is the rows of each. */
+function checkPicture({ inputs, outputs, values }: GraphManifest, picture: PictureInputs): void {
+  const named = new Map(values.map((value) => [value.name, value]));
+  const taken = inputs.includes(picture.input) ? named.get(picture.input) : undefined;
+  const [pictures, colours, height, width] = taken?.shape ?? [];
+  const isSquare = typeof height === 'number' && height === width && height > 0 && height <= MAX_SIDE;
+  if (taken?.dtype !== 'float32' || taken.shape.length !== 4 || colours !== COLOURS || !isSquare) {
+    throw new CannotServe(
+      `manifest.picture: an input of float32 (pictures, 3, side, side), up to ${MAX_SIDE}, expected`,
+    );
+  }
+  if (picture.rows === null) return;
+  const made = outputs.includes(picture.rows) ? named.get(picture.rows) : undefined;
+  const fits = made?.dtype === 'float32' && made.shape.length === 3 && made.shape[0] === pictures;
+  if (!fits || !made.shape.slice(1).every((size) => typeof size === 'number')) {
+    throw new CannotServe('manifest.picture: rows (pictures, positions, hidden) expected');
+  }
+}
+
 /** The inputs that texts become. */
 export function textInputsOf({ tokens, mask, types }: TextInputs): string[] {
   return [tokens, mask, types].filter((name) => name !== null);
 }
 
 /** Raises CannotServe unless texts become all inputs of the model as its values say. */
-function checkText({ inputs, outputs, values }: GraphManifest, text: TextInputs): void {
+function checkText({ inputs, outputs, values, picture }: GraphManifest, text: TextInputs): void {
   if (text.tokenizer.bytes > MAX_TOKENIZER_BYTES) {
     throw new CannotServe(`manifest.text: a tokenizer of at most ${MAX_TOKENIZER_BYTES} bytes expected`);
   }
   const made = textInputsOf(text);
-  if (made.length !== inputs.length || !inputs.every((name) => made.includes(name))) {
+  const all = picture === null ? made : [...made, picture.input];
+  if (all.length !== inputs.length || !inputs.every((name) => all.includes(name))) {
     throw new CannotServe('manifest.text: tokens, mask and types expected to be all inputs, each once');
   }
   const named = new Map(values.map((value) => [value.name, value]));

@@ -5,6 +5,7 @@
 
 import { ContextOverflow } from '../errors';
 import type { Here } from '../wire/generated/frames';
+import type { GivenRows } from './position_spans';
 import type { Sampling } from './sampling';
 
 const STUCK_S = 1; // no progress anywhere for this long, at least, before a stage counts as stuck
@@ -23,6 +24,8 @@ export interface Ask {
   readonly endTokens: readonly number[];
   /** Of `prompt` the last so many were sampled before, and count as such; `maxTokens` counts them. */
   readonly sampled?: number;
+  /** What stands in the place of some token ids. */
+  readonly rows?: readonly GivenRows[];
 }
 
 /**

@@ -35,7 +35,7 @@ import { MAX_SPANS } from '../limits';
 import { Moves, warming, type Move } from './migration';
 import { type Drawing, drawingOf, type Ends } from './pinned_ends';
 import { membersOf, type Route, samePeers } from './routes';
-import { commonPrefix, cutSpans, extended } from './position_spans';
+import { alikeUpTo, commonPrefix, cutSpans, extended, type GivenRows } from './position_spans';
 import { allSpans, openingOf, type Said, sent, stepBetween, stepsBetween } from './turn_opening';
 import { Whereabouts } from './stage_probing';
 
@@ -56,6 +56,7 @@ export class OriginSession implements Said {
   turn = 0;
   current: Route | null = null;
   tokens: number[] = []; // prompt and answer so far
+  rows: readonly GivenRows[] = []; // of the prompt, in place of token ids
   start = 0; // first position that this answer sent; those before were cached
   reroutes = 0; // of this answer
   ends: Ends | null = null; // embedding and head, where they and sampling stay here (pinned_ends.ts)
@@ -128,7 +129,8 @@ export class OriginSession implements Said {
       throw new Error(`session is ${this.phase}; cancel it before it is asked again`);
     }
     const cached = this.tokens.slice(0, -1); // the last token of an answer was sampled but never run
-    this.keep = commonPrefix(cached, ask.prompt);
+    const rows = ask.rows ?? [];
+    this.keep = alikeUpTo(commonPrefix(cached, ask.prompt), this.rows, rows);
     const sampled = ask.sampled ?? 0;
     const given = ask.prompt.length - sampled;
     const kept = Math.min(this.keep, given);
@@ -148,6 +150,7 @@ export class OriginSession implements Said {
     this.ways.clear();
     this.moves.anew();
     this.tokens = [...ask.prompt];
+    this.rows = rows;
     this.start = Math.min(this.keep, ask.prompt.length - 1);
     return this.open(now, route, ask, this.start);
   }
@@ -163,6 +166,7 @@ export class OriginSession implements Said {
     this.ask = ask;
     this.generated = ids.length;
     this.tokens = [...ask.prompt, ...ids];
+    this.rows = ask.rows ?? [];
     if (typeof heard === 'number') {
       this.spans = [ask.prompt.length];
       this.answer = heard;
@@ -515,6 +519,7 @@ export class OriginSession implements Said {
   private forget(peers: readonly string[], frame: Frame): Send[] {
     for (const peer of peers) this.used.delete(peer); // those whose connection was lost hear of it with RELEASE
     this.tokens = [];
+    this.rows = [];
     this.spans = [];
     this.generated = 0;
     return [...peers].sort().map((peer) => send(peer, frame));

@@ -29,7 +29,7 @@ export function wrongEnds(frame: Open): Fault | null {
   return { reason: 'bad_step', text };
 }
 
-/** Whether the steps at this place are token ids. */
+/** Whether the steps at this place are token ids; rows in their place may stand among what was given. */
 export function takesIds(frame: Open): boolean {
   return frame.stage === 0 && !isPinned(frame);
 }

@@ -7,6 +7,9 @@
  * bits repeat.
  */
 
+import { rows } from './activation_log';
+import type { Tensor } from '../wire/tensors';
+
 export const CHUNK_TOKENS = 32; // prompt tokens a step carries: small enough that stages overlap (docs/benchmarks.md)
 
 /** [position, stop) of the steps that send positions `start` to `stop`: given ones in chunks, sampled ones alone. */
@@ -58,4 +61,51 @@ export function commonPrefix(a: readonly number[], b: readonly number[]): number
   const most = Math.min(a.length, b.length);
   for (let index = 0; index < most; index++) if (a[index] !== b[index]) return index;
   return most;
+}
+
+// --- rows in place of token ids (peer/session/given_rows.py)
+
+/** Rows, float32 (count, hidden), for positions from `first` on. Those of one prompt rise and do not overlap. */
+export interface GivenRows {
+  readonly first: number;
+  readonly tensor: Tensor;
+}
+
+interface Between {
+  readonly position: number;
+  readonly stop: number;
+}
+
+function sameTensor(a: Tensor, b: Tensor): boolean {
+  return String(a.shape) === String(b.shape) && a.data.every((byte, at) => byte === b.data[at]);
+}
+
+function stopOf({ first, tensor }: GivenRows): number {
+  return first + (tensor.shape[0] ?? 0);
+}
+
+/** The steps cut where rows begin and end, so that each is of ids alone or of rows alone. */
+export function cutAt(steps: readonly Between[], given: readonly GivenRows[]): Between[] {
+  const borders = [...new Set(given.flatMap((each) => [each.first, stopOf(each)]))].sort((a, b) => a - b);
+  return steps.flatMap(({ position, stop }) => {
+    const inside = borders.filter((border) => position < border && border < stop);
+    const ends = [...inside, stop];
+    return [position, ...inside].map((first, at) => ({ position: first, stop: ends[at] ?? stop }));
+  });
+}
+
+/** The rows of a step from `position` to `stop`; null where it has token ids. */
+export function rowsAt(given: readonly GivenRows[], position: number, stop: number): Tensor | null {
+  const found = given.find((each) => each.first <= position && stop <= stopOf(each));
+  return found === undefined ? null : rows(found.tensor, position - found.first, stop - found.first);
+}
+
+/** How many of the first `keep` positions have the same rows, or none, in both prompts. */
+export function alikeUpTo(keep: number, before: readonly GivenRows[], after: readonly GivenRows[]): number {
+  const firsts = [...before, ...after].map(({ first }) => first).filter((first) => first < keep);
+  for (const position of firsts.sort((a, b) => a - b)) {
+    const [old, fresh] = [before, after].map((given) => given.find(({ first }) => first === position));
+    if (old === undefined || fresh === undefined || !sameTensor(old.tensor, fresh.tensor)) return position;
+  }
+  return keep;
 }

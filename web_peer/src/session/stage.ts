@@ -313,8 +313,11 @@ export class StageCore {
   step(now: number, sender: string, frame: Step): StageEffect[] {
     const seat = this.seat(frame.session, frame.stage, frame.turn);
     if (seat === undefined || !seat.active || sender !== seat.upstream) return []; // only the neighbour that the route names may feed this stage
-    if ((frame.tensor.dtype === 'int32') !== takesIds(seat.opening)) {
-      return this.stop(seat, 'bad_step', 'a first stage takes int32 tokens, later ones float32 activations');
+    const ids = frame.tensor.dtype === 'int32';
+    if (ids !== takesIds(seat.opening) && (ids || !seat.isGiven(frame.position))) {
+      const text =
+        'a first stage takes int32 tokens, or float32 rows of a prompt; later ones float32 activations';
+      return this.stop(seat, 'bad_step', text);
     }
     if (frame.count > MAX_STEP_POSITIONS) {
       const text = `a step of at most ${MAX_STEP_POSITIONS} positions was expected, got ${frame.count}`;

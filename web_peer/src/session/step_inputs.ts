@@ -5,13 +5,13 @@
 import type { RunStep, Send } from './effects';
 import { FINISH, type Step, type Token } from '../wire/generated/frames';
 import { pickOf } from './open_checks';
-import { isPinned, takesIds } from './pinned_ends';
+import { isPinned } from './pinned_ends';
 import type { Seat } from './seat';
 import { floats, integers } from '../wire/tensors';
 
 /** Has the runtime compute `frame` on `me`. `active`: answers that the same units compute. */
 export function runStepOf(me: string, seat: Seat, frame: Step, active: number): RunStep {
-  const ids = takesIds(seat.opening);
+  const ids = frame.tensor.dtype === 'int32';
   const stop = frame.position + frame.count;
   const draws = seat.isTail && seat.serves && !isPinned(seat.opening);
   const sampled = draws && stop >= seat.opening.promptTokens;

@@ -6,7 +6,7 @@ import { type Open, ROLE, type SessionId, type Step } from '../wire/generated/fr
 import { type Ends, pinned } from './pinned_ends';
 import type { Route } from './routes';
 import { needsHistory, samplingToWire } from './sampling';
-import { extended, stepsOf } from './position_spans';
+import { cutAt, extended, type GivenRows, rowsAt, stepsOf } from './position_spans';
 import { tensorOf } from '../wire/tensors';
 
 /** What was said in a session, and how its stages count it. */
@@ -14,6 +14,7 @@ export interface Said {
   readonly session: SessionId;
   readonly turn: number;
   readonly tokens: readonly number[]; // prompt and answer so far
+  readonly rows: readonly GivenRows[]; // of the prompt, in place of token ids
   readonly generated: number; // of them, in this answer
   readonly spans: readonly number[]; // of the prompt of this answer
   readonly answer: number;
@@ -58,16 +59,17 @@ export function openingOf(said: Said, origin: string, route: Route, ask: Ask, st
 
 /** The steps of positions `start` to `stop`. */
 export function stepsBetween(said: Said, start: number, stop: number): Step[] {
-  return stepsOf(start, stop, allSpans(said)).map(({ position, stop: end }) =>
-    stepBetween(said, position, end),
-  );
+  const steps = cutAt(stepsOf(start, stop, allSpans(said)), said.rows);
+  return steps.map(({ position, stop: end }) => stepBetween(said, position, end));
 }
 
 /** One step of positions `position` to `stop`. */
-export function stepBetween({ session, turn, tokens, ends }: Said, position: number, stop: number): Step {
+export function stepBetween(said: Said, position: number, stop: number): Step {
+  const { session, turn, tokens, rows, ends } = said;
   const count = stop - position;
   const ids = Int32Array.from(tokens.slice(position, stop));
-  const tensor = ends === null ? tensorOf(ids, [count]) : ends.embed(ids);
+  const own = () => (ends === null ? tensorOf(ids, [count]) : ends.embed(ids));
+  const tensor = rowsAt(rows, position, stop) ?? own();
   const last = stop === tokens.length ? 1 : 0;
   return { kind: 'STEP', session, turn, stage: 0, position, count, last, tensor };
 }

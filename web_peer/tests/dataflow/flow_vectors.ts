@@ -65,6 +65,7 @@ export function manifestOf(name: string): GraphManifest {
     fused: true,
     opset: 0,
     text: null,
+    picture: null,
     values: found.values.map((each) => ({ name: each, dtype: 'int64', shape: [], bytes: [] })),
     units: found.units.map((unit, place) => ({
       ...{ name: `unit.${place}`, component: 'graph', graph: blob, weights: [], tensors: [], ...unit },

@@ -18,7 +18,16 @@ const unit = (name: string, takes: string, makes: string): GraphManifest['units'
   ...{ inputs: [takes], outputs: [makes], params: 0, residentBytes: 0, flops: [], state: [], ops: [] },
 });
 const MANIFEST: GraphManifest = {
-  ...{ name: 'm', inputs: ['x'], outputs: ['y'], sizes: new Map(), fused: true, opset: 0, text: null },
+  ...{
+    name: 'm',
+    inputs: ['x'],
+    outputs: ['y'],
+    sizes: new Map(),
+    fused: true,
+    opset: 0,
+    text: null,
+    picture: null,
+  },
   values: ['x', 'h', 'y'].map((name) => ({ name, dtype: 'float32', shape: [], bytes: [] })),
   units: [unit('first', 'x', 'h'), unit('second', 'h', 'y')],
 };

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { ActivationLog } from '../../src/session/activation_log';
 import { spanOf } from '../../src/session/evidence';
+import { alikeUpTo, cutAt, type GivenRows, rowsAt } from '../../src/session/position_spans';
 import { tellsIds } from '../../src/session/pinned_ends';
 import { ANY, choose, holders, placed, standbyExpected, unserved } from '../../src/session/routes';
 import { samplingOf } from '../../src/session/sampling';
@@ -12,8 +13,10 @@ import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
 import { decodeCommand } from '../../src/state/member_commands';
 import type { PlanRecord } from '../../src/state/generated/commands';
 import type { Open } from '../../src/wire/generated/frames';
-import { tensorOf } from '../../src/wire/tensors';
+import { floats, tensorOf } from '../../src/wire/tensors';
 import { camel, vectors } from '../vectors';
+
+type Span = readonly [number, number, number]; // first position, rows, the number in them
 
 interface Vectors {
   readonly routes: readonly {
@@ -37,6 +40,13 @@ interface Vectors {
     ops: { at: number; rows: number[]; count: number; spans: [number, number, number[] | null][] }[];
   }[];
   readonly tells: readonly { frame: Record<string, unknown>; tells: boolean }[];
+  readonly given: readonly {
+    spans: Span[];
+    steps: [number, number][];
+    cut: [number, number][];
+    found: (number[] | null)[];
+    kept: [Span[], number, number][];
+  }[];
   readonly late: readonly {
     name: string;
     seats: [number, number, number][];
@@ -126,6 +136,24 @@ it.each(VECTORS.spans)('rows of a log of at most $limit bytes', ({ limit, ops })
 
 it.each(VECTORS.tells)('whether inputs tell token ids: $tells', ({ frame, tells }) => {
   expect(tellsIds(openOf(frame))).toBe(tells);
+});
+
+function rowsOf(spans: readonly Span[]): GivenRows[] {
+  return spans.map(([first, count, value]) => {
+    return { first, tensor: tensorOf(new Float32Array(2 * count).fill(value), [count, 2]) };
+  });
+}
+
+it.each(VECTORS.given)('rows in a prompt: $spans', ({ spans, steps, cut, found, kept }) => {
+  const here = rowsOf(spans);
+  const made = cutAt(
+    steps.map(([position, stop]) => ({ position, stop })),
+    here,
+  );
+  expect(made.map(({ position, stop }) => [position, stop])).toEqual(cut);
+  const seen = made.map(({ position, stop }) => rowsAt(here, position, stop));
+  expect(seen.map((tensor) => tensor && [...floats(tensor)])).toEqual(found);
+  for (const [other, keep, wanted] of kept) expect(alikeUpTo(keep, here, rowsOf(other))).toBe(wanted);
 });
 
 it.each(VECTORS.late)('seats that are over: $name', ({ seats, kept }) => {
