@@ -661,7 +661,7 @@ def test_a_gateway_makes_embeddings(world: World, tmp_path: Path) -> None:
     folder, store = TinyBert().write(tmp_path / "tinybert"), tmp_path / "store"
     own = ["--store", store, "--state", tmp_path / "state", "--bind", "127.0.0.1"]
     imported = run(tmp_path, "import", folder, "--store", store)
-    assert imported.out.startswith("tinybert  f32  embedding model, 3 parts  "), imported
+    assert imported.out.startswith("tinybert  onnx  embedding model, 6 units  "), imported
     with running(tmp_path, "api", world.link, "--port", 0, "--embedding-model", folder, *own) as gateway:
         url = gateway.until(r"^http://127\.0\.0\.1:\d+/v1$")[0]
         asked = json.dumps({"model": "tinybert", "input": ["a mesh", "sky"]}).encode()

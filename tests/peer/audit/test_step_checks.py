@@ -36,7 +36,7 @@ def mesh(findings: tuple[CheckFailed, ...] = ()) -> Any:
     made.links = SimpleNamespace(me="q", on=made.requests.on)
     made.view = SimpleNamespace(state=state, me="q")
     made.stage, made.model = SimpleNamespace(), SimpleNamespace()
-    made.sessions = SimpleNamespace(tokens=lambda _: [1, 2, 3], own_ends=None)
+    made.sessions = SimpleNamespace(tokens=lambda _: [1, 2, 3], own_ends=None, has_rows=lambda _: False)
     return made
 
 
