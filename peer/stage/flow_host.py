@@ -80,6 +80,7 @@ class FlowHost:
         self._making = asyncio.Lock()
         self._turns: dict[str, deque[Compute]] = {}  # what waits to be computed, by origin
         self._computing: asyncio.Task[None] | None = None
+        self._closing = False
         self._worker = ThreadPoolExecutor(1, "runs")
         self._following: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
@@ -179,7 +180,9 @@ class FlowHost:
     # --- effects
 
     def perform(self, effects: Sequence[FlowEffect]) -> None:
-        """Does what the stages decided."""
+        """Does what the stages decided; nothing any more once this peer leaves: its origins go on with others."""
+        if self._closing:
+            return
         for effect in effects:
             match effect:
                 case SendValue():
@@ -340,7 +343,8 @@ class FlowHost:
                     log.exception("units %d to %d of %s do not load", units[1], units[2], units[0][:12])
 
     async def close(self) -> None:
-        """Ends everything; no task or thread is left."""
+        """Ends everything; no task or thread is left. No item fails by it."""
+        self._closing = True
         tasks = [task for task in (self._following, self._computing) if task is not None]
         tasks += [future for future in self._loaded.values() if isinstance(future, asyncio.Task)]
         for task in tasks:

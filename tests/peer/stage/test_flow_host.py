@@ -154,3 +154,21 @@ async def test_a_defect_fails_its_item_and_those_after_it_go_on() -> None:
     ]
     assert sent == [1]
     await host.close()
+
+
+async def test_an_item_of_a_peer_that_leaves_fails_for_nobody() -> None:
+    """Its origin has it computed by others; an item that fails is over."""
+    host, links = hosted({"c": np.array(7)})
+    await links.handlers[RUN_OPEN]("asker", said("a" * 64))
+    place = next(place for place, value in enumerate(CHAIN.values) if value.name == "b")
+    close = host.exchange.close
+
+    async def while_a_value_comes() -> None:
+        host.value("before", RunValue(RUN, 1, 0, place, (), 0, 8, bytes(8)))
+        await close()
+
+    host.exchange.close = while_a_value_comes  # type: ignore[method-assign]
+    await host.close()
+    if host._computing is not None:
+        await host._computing
+    assert links.told == []

@@ -192,8 +192,9 @@ export class FlowHost {
 
   // --- effects
 
-  /** Does what the stages decided. */
+  /** Does what the stages decided; nothing any more once this tab leaves: its origins go on with others. */
   perform(effects: readonly FlowEffect[]): void {
+    if (this.over.signal.aborted) return;
     for (const effect of effects) {
       switch (effect.kind) {
         case 'sendValue': {
@@ -217,7 +218,7 @@ export class FlowHost {
     if (this.turns.size > 0 && !this.computing) void this.compute();
   }
 
-  /** Ends everything. */
+  /** Ends everything. No item fails by it. */
   close(): void {
     this.over.abort();
     this.exchange.close();

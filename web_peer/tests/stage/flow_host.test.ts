@@ -278,6 +278,21 @@ describe('a run', () => {
     expect(told[1]?.message).toContain('shape (rows, 8) expected');
     made.host.close();
   });
+
+  it('hears of no failure from a tab that leaves while it computes', async () => {
+    const made = new Host();
+    made.lend();
+    made.place(stage(0, 1, 'before'), stage(1, 3, 'me'), stage(3, 4, 'after'));
+    await made.open(PEERS);
+    made.makes = () => {
+      throw new CannotServe('the worker was ended');
+    };
+    made.value(0);
+    made.host.close();
+    await settled();
+    expect(made.ran).toHaveLength(1);
+    expect(made.sent).toEqual([]);
+  });
 });
 
 it('a value of a run that this tab asks for which there is no room fails its item', () => {
