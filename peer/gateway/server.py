@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -72,6 +72,7 @@ from peer.model.prompts import BUDGET
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
 from peer.origin.answering_model import AnsweringModel
+from peer.origin.model_health import answers, healths
 from peer.origin.text_vectors import dimensions_of
 from peer.session.given_rows import GivenRows
 from peer.session.origin import room_for
@@ -277,16 +278,20 @@ class Gateway:
             raise web.HTTPNoContent(headers=_allowing(request))
         if request.path == "/healthz":
             return
+        if (refused := self._stranger(request)) is not None:
+            raise refused
+
+    def _stranger(self, request: web.Request) -> ApiError | None:
+        """Why whoever asks may ask nothing but whether the mesh is well; None: may."""
         if not self._keys:
-            if not _is_loopback(_name_of(request.host)):
-                raise ApiError("without keys this gateway answers to loopback names only", 403)
-            return
+            if _is_loopback(_name_of(request.host)):
+                return None
+            return ApiError("without keys this gateway answers to loopback names only", 403)
         key = _key_of(request)
-        if not self._knows(hashlib.sha256(key).digest()):
-            what = (
-                "Incorrect API key provided" if key else "No API key provided; send Authorization: Bearer KEY"
-            )
-            raise ApiError(what, 401, code="invalid_api_key")
+        if self._knows(hashlib.sha256(key).digest()):
+            return None
+        what = "Incorrect API key provided" if key else "No API key provided; send Authorization: Bearer KEY"
+        return ApiError(what, 401, code="invalid_api_key")
 
     # --- models
 
@@ -454,9 +459,16 @@ class Gateway:
         self._served().check(name)
         return web.json_response(self._shown_model())
 
-    async def _health(self, _: web.Request) -> web.Response:
-        serves = self._mesh.serves
-        return web.json_response({"ok": serves}, status=200 if serves else 503)
+    async def _health(self, request: web.Request) -> web.Response:
+        """Whoever may not ask anything else is told in one word, and not which models there are."""
+        state = self._mesh.view.state
+        found = healths(state, self._mesh.links.unreached)
+        asked = request.query.get("model")
+        ok, known = answers(found, asked, state.model is not None), self._stranger(request) is None
+        shown: Shape = {"ok": bool(ok)}
+        if known:
+            shown["models"] = [asdict(each) | {"ok": not each.why} for each in found]
+        return web.json_response(shown, status=200 if ok else 404 if ok is None and known else 503)
 
     async def _embed(self, request: web.Request) -> web.Response:
         await self._mesh_embedders.models.look()

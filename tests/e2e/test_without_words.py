@@ -71,7 +71,11 @@ async def test_it_is_founded_by_a_command_and_a_process_joins_runs_and_shows_it(
                     ("double", False)
                 ]
             async with http.get(url.removesuffix("/v1") + "/healthz") as answer:
-                assert (answer.status, await answer.json()) == (200, {"ok": True})
+                told = await answer.json()
+                assert (answer.status, told["ok"]) == (200, True)
+                assert [(each["name"], each["kind"], each["why"]) for each in told["models"]] == [
+                    ("double", "arrays", "")
+                ]
             for path, body, status, code in (
                 ("chat/completions", {"messages": []}, 404, "model_not_found"),
                 ("completions", {"prompt": "x"}, 404, "model_not_found"),

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -24,7 +25,10 @@ from peer.gateway.client_pace import Bounds
 from peer.gateway.request_reading import ReadCompletion
 from peer.gateway.server import GatewayOptions, gateway
 from peer.member.mesh_member import MeshMember
+from peer.origin.model_health import UNPLACED
 from peer.state.generated.commands import (
+    DecoderOffered,
+    DecoderRefused,
     ModelOffered,
     PlanActivated,
     PlanProposed,
@@ -84,6 +88,55 @@ async def test_health_goes_by_the_stages_and_not_by_the_plan() -> None:
             here.thaw("a")
             await here.until(lambda: asker.links.is_connected("a"))  # dialled again by itself
             assert await status(http, "/healthz") == 200
+
+
+async def test_health_tells_of_each_model_and_goes_by_the_one_that_is_asked() -> None:
+    options = replace(LOCAL, keys=("key",))
+    async with town() as here:
+        await here.found("a")
+        await here.join("q", compute=False)
+        async with asked(here, "a", "q", options) as (http, member):
+            await say(
+                here.members["a"],
+                ModelOffered("b" * 64, "ocr"),
+                DecoderOffered("other", "c" * 64, 2, 64, 1, "latency"),
+                DecoderRefused("other", "5 MiB are missing"),
+            )
+            await here.until(lambda: bool(member.view.state.decoders))
+            await here.until(lambda: bool(member.view.state.decoders["other"].refused))
+
+            async def health(of: str = "", key: str = "key") -> tuple[int, dict[str, Any]]:
+                headers = {"Authorization": f"Bearer {key}"}
+                async with http.get(f"{http.headers['X-Base']}/healthz{of}", headers=headers) as answer:
+                    return answer.status, await answer.json()
+
+            status, told = await health()
+            assert (status, told["ok"]) == (200, True)
+            assert [(each["name"], each["kind"], each["ok"], each["why"]) for each in told["models"]] == [
+                (MODEL.name, "words", True, ""),
+                ("other", "words", False, "5 MiB are missing"),
+                ("ocr", "arrays", False, UNPLACED),
+            ]
+            for of, statuses in (
+                (MODEL.name, (200, 200)),
+                (MODEL.model, (200, 200)),
+                ("other", (503, 503)),
+                ("c" * 64, (503, 503)),
+                ("ocr", (503, 503)),
+                ("nothing", (404, 503)),  # who has no key cannot find out what there is
+            ):
+                status, told = await health(f"?model={of}")
+                assert (status, told["ok"]) == (statuses[0], statuses[0] == 200)
+                assert len(told["models"]) == 3
+                assert await health(f"?model={of}", key="none") == (
+                    statuses[1],
+                    {"ok": statuses[1] == 200},
+                )
+
+            here.freeze("a")
+            here.unlink("a", "q", "silent for 7 s", False)
+            status, told = await health()
+            assert (status, told["models"][0]["why"]) == (503, "not reached of its peers: a")
 
 
 async def test_a_program_is_told_to_come_again_while_its_peer_is_out_of_the_mesh() -> None:
