@@ -142,6 +142,5 @@ async def test_two_models_answer_at_once_and_do_not_notice_a_third(
         after = founder.view.state
         assert after.plan == before.plan
         assert after.offers[EMBEDS].model == before.offers[EMBEDS].model
-        if after.offers[EMBEDS] == before.offers[EMBEDS]:  # else placed anew by what was measured meanwhile
-            assert run.reroutes == 0
+        assert run.reroutes == 0  # though it may be placed anew by what was measured meanwhile
         await run.close()
