@@ -73,6 +73,7 @@ REROUTE_S: Final = 1.5  # how long to wait for a route when nobody could take ov
 HOPE_S: Final = 30.0  # and when another peer is loading what was lost
 STALL_S: Final = 60.0  # no token for this long ends the session with an error
 SLOW_TOKENS_PER_S: Final = 10  # of a prompt: the slowest mesh that is waited for beyond that
+UNREADY_S: Final = 1.0  # a stage that does not serve its place yet is asked again at the latest after this
 MAX_REROUTES: Final = 16  # per answer; bounds the work a flapping mesh can cause
 PATIENCE_S: Final = 0.25  # for an answer to WHERE, unless the edge knows the link better
 ANSWERING: Final = (Phase.PREFILL, Phase.DECODE)
@@ -109,6 +110,7 @@ class OriginSession:
         self._deadline = 0.0
         self._patience_all_s = STALL_S
         self._rerouting_since = self._moved_at = 0.0
+        self._unready, self._unready_since = 0, 0.0  # refusals "not yet" in a row, and when the first came
         self._trouble = ""
         self._token_at, self._token_turn = 0.0, 0  # when the last one came, and in which turn
         self._asked_at: float | None = None  # when the stages were asked where they are
@@ -162,7 +164,7 @@ class OriginSession:
         self._before, self._keep = self._answer, keep
         self._ask, self._generated = ask, ask.sampled
         self._gone = self._avoid = self._silent = frozenset()
-        self.reroutes, self.full = 0, {}
+        self.reroutes, self._unready, self.full = 0, 0, {}
         self._answer = self.turn + 1
         self._ways.clear()
         self._target, self._tries = None, 0
@@ -200,6 +202,7 @@ class OriginSession:
         if way is None or sender != way.peers[-1] or frame.position != len(self.tokens):
             return []
         self.came_over = way
+        self._unready = 0
         if self.phase is not Phase.REROUTING:
             if self._token_turn == self.turn:
                 self.lateness.gap(now - self._token_at)
@@ -248,10 +251,11 @@ class OriginSession:
             case Reason.MISSING_POSITION:
                 return self._restart(now, frame.message)
             case Reason.UNKNOWN_PLAN | Reason.UNKNOWN_SESSION:
-                return self._restart(now, frame.message, soon=True)
+                return self._not_yet(now, frame.message)
             case Reason.LOST_NEIGHBOUR:
                 lost = self.route[frame.have] if frame.have < len(self.route) else sender
-                return self._restart(now, frame.message, avoid={lost} - {self.me}, soon=len(self.route) == 1)
+                after_s = self._soon_s() if len(self.route) == 1 else 0.0
+                return self._restart(now, frame.message, avoid={lost} - {self.me}, after_s=after_s)
             case Reason.LEAVING:
                 return self._restart(now, f"peer {sender} is leaving", gone={sender})
             case Reason.FAILED | Reason.NOT_FINITE_OUTPUT | Reason.NO_SLOT if sender not in self._avoid:
@@ -619,19 +623,36 @@ class OriginSession:
         gone: set[str] | frozenset[str] = frozenset(),
         avoid: set[str] | frozenset[str] = frozenset(),
         *,
-        soon: bool = False,
+        after_s: float = 0.0,
+        again: bool = False,
     ) -> list[OriginEffect]:
-        self.reroutes += 1
+        """Looks for another route, after so long; `again`: the one before it counts already."""
+        self.reroutes += not again
         if self.reroutes > MAX_REROUTES:
             return self._fail(f"{why}; the route failed {MAX_REROUTES} times, ask again")
         self.phase = Phase.REROUTING
         self._gone |= gone
         self._avoid |= avoid
         self._trouble = why
-        self._rerouting_since = now
-        self._deadline = now + REROUTE_S
-        self._ask_at = now + self.lateness.late_s
-        return [FindRoute(*self.without, soon)]
+        self._rerouting_since = now + after_s
+        self._deadline = self._rerouting_since + REROUTE_S
+        self._ask_at = now + (after_s or self.lateness.late_s)
+        return [FindRoute(*self.without, after_s > 0)]
+
+    def _not_yet(self, now: float, why: str) -> list[OriginEffect]:
+        """A stage does not serve its place, as while it loads: it is asked again, later each time, for HOPE_S. However
+        often that is, it counts as one route that failed.
+        """
+        if not self._unready:
+            self._unready_since = now
+        elif now >= self._unready_since + HOPE_S:
+            return self._fail(f"{why}, for {HOPE_S:.0f} s; ask again soon")
+        self._unready += 1
+        return self._restart(now, why, after_s=self._soon_s(), again=self._unready > 1)
+
+    def _soon_s(self) -> float:
+        """After how long a stage is asked again that could not take its place: twice as long after each refusal."""
+        return min(self.lateness.late_s * 2.0 ** max(self._unready - 1, 0), UNREADY_S)
 
     def _elsewhere(self, now: float, why: str, reason: Reason, culprit: str) -> list[OriginEffect]:
         """A stage failed by itself: another peer may not."""

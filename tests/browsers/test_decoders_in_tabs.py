@@ -156,7 +156,7 @@ async def placed(mesh: MeshMember, *stages: PlanStage) -> None:
 @pytest.mark.parametrize(
     ("source", "cuts"),
     [
-        pytest.param("two_blocks", None, marks=pytest.mark.soak),  # a busy machine's answer may give up
+        ("two_blocks", None),
         pytest.param("models", (31,), marks=pytest.mark.soak),  # all of it, half of that on a tab
     ],
 )

@@ -199,9 +199,31 @@ def flapping() -> Trace:
     t = Trace("a mesh that flaps")
     t.begin(route_of("p0", "p1"), ask_of(3))
     for at in range(MAX_REROUTES + 1):
-        t.refuses(1, Reason.UNKNOWN_SESSION)
+        t.refuses(1, Reason.MISSING_POSITION)
         t.reroute(route_of("p0", "p1", plan=2 + at))
     return t
+
+
+def unready() -> list[Trace]:
+    """A stage that does not serve its place yet: more often than routes may fail, and for longer than is waited."""
+    traces = []
+    for token_at in (20, None):
+        t = Trace(f"a stage that loads; it serves at try {token_at}")
+        t.begin(route_of("p0", "p1"), ask_of(3))
+        for at in range(2 * int(HOPE_S)):
+            if at == token_at:
+                t.says(11)
+            t.refuses(1, (Reason.UNKNOWN_PLAN, Reason.UNKNOWN_SESSION)[at % 2])
+            if t.core.phase is Phase.FAILED:
+                break
+            t.now = t.core.deadline
+            t.tick()
+            t.reroute(route_of("p0", "p1"))
+        traces.append(t)
+    alone = Trace("the only stage loses its neighbour: asked again soon")
+    alone.begin(route_of("p0"), ask_of(3))
+    alone.refuses(0, Reason.LOST_NEIGHBOUR)
+    return [*traces, alone]
 
 
 def hedged() -> Trace:
@@ -478,7 +500,7 @@ def random_op(rng: random.Random, trace: Trace) -> None:
 
 def traces() -> list[Trace]:
     made = [
-        *(flapping(), hedged(), silent_without_another(), alone(), busy(), talk(), losses()),
+        *(flapping(), *unready(), hedged(), silent_without_another(), alone(), busy(), talk(), losses()),
         stuck("the stage that has work is done without", 4, 3),
         stuck("the stage that does not get its input is done without", 3, 3),
         *reasons(),

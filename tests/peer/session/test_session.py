@@ -11,6 +11,7 @@ import pytest
 from peer.errors import ContextOverflow
 from peer.session.effects import (
     Broken,
+    Emit,
     Ended,
     FreeSlot,
     Reason,
@@ -18,7 +19,7 @@ from peer.session.effects import (
     Send,
     StageEffect,
 )
-from peer.session.origin import REROUTE_S, STALL_S, Ask, OriginSession, Phase, room_for
+from peer.session.origin import HOPE_S, MAX_REROUTES, REROUTE_S, STALL_S, Ask, OriginSession, Phase, room_for
 from peer.session.position_spans import common_prefix
 from peer.session.sampling import Sampling
 from peer.session.seat import LEFT_S
@@ -292,6 +293,28 @@ def test_a_tail_that_does_not_count_is_stopped_at_the_length_asked_for() -> None
     assert [effect.peer for effect in effects if isinstance(effect, Send)] == ["p0", "p1"]
     assert effects[-1] == Ended("length")
     assert core.phase is Phase.DONE
+
+
+@pytest.mark.parametrize("ready_s", [20.0, 40.0])
+def test_a_stage_that_loads_is_asked_until_it_serves_or_too_long(ready_s: float) -> None:
+    """It refuses at once what comes before: more routes than an answer may have, and yet not many."""
+    route = as_route(plan_of(1, [4], ["p0", "p1"]))
+    core, tries, now = OriginSession(b"x" * 16, "asker"), 0, 0.0
+    core.begin(0.0, route, Ask((1, 2), 3, GREEDY, ()))
+    while now < ready_s and core.phase is not Phase.FAILED:
+        tries += 1
+        core.refused(now, "p1", Refuse(core.session, core.turn, 1, 0, 0, int(Reason.UNKNOWN_PLAN), "loads"))
+        now = max(now, core.deadline) if core.phase is Phase.REROUTING else now
+        core.tick(now)
+        core.reroute(now, route)
+    assert MAX_REROUTES < tries < 2 * HOPE_S
+    if ready_s > HOPE_S:
+        assert core.phase is Phase.FAILED
+        assert now >= HOPE_S
+    else:
+        (emit, *_) = core.token(now, "p1", Token(core.session, core.turn, 2, 7, int(Finish.MORE)))
+        assert isinstance(emit, Emit)
+        assert core.reroutes == 1
 
 
 def test_a_long_prompt_is_waited_for() -> None:

@@ -45,6 +45,7 @@ export const REROUTE_S = 1.5; // how long to wait for a route when nobody could 
 export const HOPE_S = 30; // and when another peer is loading what was lost
 export const STALL_S = 60; // no token for this long ends the session with an error
 const SLOW_TOKENS_PER_S = 10; // of a prompt: the slowest mesh that is waited for beyond that
+export const UNREADY_S = 1; // a stage that does not serve its place yet is asked again at the latest after this
 export const MAX_REROUTES = 16; // per answer; bounds the work a flapping mesh can cause
 const ADOPTED_TURNS = 64; // above the last turn that was heard of: an answer has no more routes than that
 
@@ -77,6 +78,8 @@ export class OriginSession implements Said {
   private giveUpAt = 0;
   private patienceAllS = STALL_S;
   private reroutingSince = 0;
+  private unready = 0; // refusals "not yet" in a row
+  private unreadySince = 0; // and when the first of them came
   private trouble = '';
   private tokenAt = 0;
   private tokenTurn = 0; // the turn in which the last token came
@@ -144,7 +147,7 @@ export class OriginSession implements Said {
     this.generated = sampled;
     this.full.clear();
     this.gone = this.avoid = this.silent = new Set();
-    this.reroutes = 0;
+    this.reroutes = this.unready = 0;
     this.answer = this.turn + 1;
     this.tails.clear();
     this.ways.clear();
@@ -189,6 +192,7 @@ export class OriginSession implements Said {
   token(now: number, sender: string, frame: Token): OriginEffect[] {
     if (!this.running()) return [];
     if (sender !== this.tails.get(frame.turn) || frame.position !== this.tokens.length) return [];
+    this.unready = 0;
     if (this.phase !== 'rerouting') {
       if (this.tokenTurn === this.turn) this.stages.lateness.gap(now - this.tokenAt);
       this.phase = 'decode';
@@ -241,11 +245,12 @@ export class OriginSession implements Said {
         return this.restart(now, frame.message);
       case 'unknown_plan':
       case 'unknown_session':
-        return this.restart(now, frame.message, { soon: true });
+        return this.notYet(now, frame.message);
       case 'lost_neighbour': {
         const lost = this.route[frame.have] ?? sender;
         const avoid = lost === this.me ? [] : [lost];
-        return this.restart(now, frame.message, { avoid, soon: this.route.length === 1 });
+        const afterS = this.route.length === 1 ? this.soonS() : 0;
+        return this.restart(now, frame.message, { avoid, afterS });
       }
       case 'leaving':
         return this.restart(now, `peer ${sender} is leaving`, { gone: [sender] });
@@ -570,12 +575,18 @@ export class OriginSession implements Said {
     return [{ kind: 'suspect', peer, why: 'does not come on' }, this.findRoute()];
   }
 
+  /** Looks for another route, after so long; `again`: the one before it counts already. */
   private restart(
     now: number,
     why: string,
-    { gone = [], avoid = [], soon = false }: { gone?: string[]; avoid?: string[]; soon?: boolean } = {},
+    {
+      gone = [],
+      avoid = [],
+      afterS = 0,
+      again = false,
+    }: { gone?: string[]; avoid?: string[]; afterS?: number; again?: boolean } = {},
   ): OriginEffect[] {
-    this.reroutes += 1;
+    if (!again) this.reroutes += 1;
     if (this.reroutes > MAX_REROUTES) {
       return this.fail(`${why}; the route failed ${MAX_REROUTES} times, ask again`);
     }
@@ -583,10 +594,29 @@ export class OriginSession implements Said {
     this.gone = new Set([...this.gone, ...gone]);
     this.avoid = new Set([...this.avoid, ...avoid]);
     this.trouble = why;
-    this.reroutingSince = now;
-    this.giveUpAt = now + REROUTE_S;
-    this.stages.askAt = now + this.stages.lateness.lateS;
-    return [this.findRoute(soon)];
+    this.reroutingSince = now + afterS;
+    this.giveUpAt = this.reroutingSince + REROUTE_S;
+    this.stages.askAt = now + (afterS || this.stages.lateness.lateS);
+    return [this.findRoute(afterS > 0)];
+  }
+
+  /**
+   * A stage does not serve its place, as while it loads: it is asked again, later each time, for HOPE_S. However often
+   * that is, it counts as one route that failed.
+   */
+  private notYet(now: number, why: string): OriginEffect[] {
+    if (this.unready === 0) {
+      this.unreadySince = now;
+    } else if (now >= this.unreadySince + HOPE_S) {
+      return this.fail(`${why}, for ${HOPE_S} s; ask again soon`);
+    }
+    this.unready += 1;
+    return this.restart(now, why, { afterS: this.soonS(), again: this.unready > 1 });
+  }
+
+  /** After how long a stage is asked again that could not take its place: twice as long after each refusal. */
+  private soonS(): number {
+    return Math.min(this.stages.lateness.lateS * 2 ** Math.max(this.unready - 1, 0), UNREADY_S);
   }
 
   /** A stage failed by itself: another peer may not. */
