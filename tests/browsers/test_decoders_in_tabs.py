@@ -23,30 +23,18 @@ from peer.state.generated.commands import (
     PlanStage,
 )
 from peer.state.mesh_state import MeshState
-from planner.importers.decoder_units import build_model
-from planner.importers.gguf import open_gguf
-from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
+from tests.browsers.further_models import put_further
 from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founded, launch, visit
 from tests.browsers.page import Page
 from tests.browsers.voter_processes import Watch, processes
 from tests.patience import WITHIN_S
-from tests.planner.tiny_models import TinyModel
 
 OTHER: Final = "other"
 PROMPT: Final = "hello, two models of the world"
 TOKENS: Final = 40
 LONG: Final = 200
-CONTEXT: Final = 256
-
-
-def put_other(home: Path, store: Store) -> DecoderOffered:
-    """Another model of random weights in the store, of four blocks, as an owner offers it."""
-    gguf = TinyModel(seed=5, blocks=4).write_gguf(home / "other.gguf")
-    model = build_model(open_gguf(gguf, OTHER), "f32", store)
-    units = len(decode_manifest(store.manifest_bytes(model)).units)
-    return DecoderOffered(OTHER, model, units, CONTEXT, 2, "latency")
 
 
 async def asked(
@@ -98,7 +86,7 @@ async def test_a_person_chooses_which_model_answers(
         page = Page(await made.tab(mesh.link.url()))
         await page.until("document.querySelector('.pill.is-ready')")
         assert await page.run(f"{select} === null"), "one model is no choice"
-        await offered(mesh, put_other(tmp_path, store))
+        await offered(mesh, put_further(tmp_path, store, OTHER))
         await page.until(f"[...({select}?.options ?? [])].some(({{ text }}) => text === '{OTHER}')")
         await page.sized(390, 844)
         height = await page.run(f"{select}.getBoundingClientRect().height")
@@ -175,7 +163,7 @@ async def test_tabs_compute_a_further_model_and_one_is_killed_in_mid_answer(
         assert mesh.link is not None
         # Before there are tabs: each model in one piece, on the process.
         await mesh.until_serving(WITHIN_S)
-        offer = put_other(tmp_path, store)
+        offer = put_further(tmp_path, store, OTHER)
         await offered(mesh, offer)
         expected = {"": await asked(mesh, "", few), OTHER: await asked(mesh, OTHER, LONG)}
         assert expected[""] != expected[OTHER]
@@ -247,7 +235,7 @@ async def test_a_tab_that_coordinates_plans_a_further_model(
 ) -> None:
     """The founder introduces and offers; it is killed, and of the tabs that are left one pauses and comes back."""
     store, model = tiny
-    other = put_other(tmp_path, store).model
+    other = put_further(tmp_path, store, OTHER).model
     async with (
         serve(ServerOptions(web_app=harness), store) as meeting,
         processes(store.root, tmp_path) as others,

@@ -13,11 +13,12 @@ from peer.api import Mesh
 from peer.member.joining import Founding, found
 from peer.member.peer_options import MeshOptions, PeerOptions
 from peer.runtime.graph_runtime import GraphRuntime
-from peer.state.generated.commands import ModelOffered, RunStage
+from peer.state.generated.commands import ModelOffered, ModelWithdrawn, RunStage
 from planner.model.compose import compose
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.browsers.further_models import put_further
 from tests.browsers.harness import Driver, visit
 from tests.browsers.page import Page
 from tests.e2e.graph_model import inputs, place, put_towers
@@ -77,6 +78,26 @@ async def test_a_tab_computes_shows_and_runs_what_is_offered(
         await page.press("Run")
         await page.until("document.querySelector('.models-place .model-output pre')")
         await page.until_says("float32, 4 × 64")
+        # A model that answers in words is offered, then a second one, and both are withdrawn; nothing is loaded anew.
+        await page.run("(window.isTheSamePage = true)")
+        for at, name in enumerate(("other", "zebra")):
+            offer = put_further(tmp_path, store, name, seed=at)
+            await founder.propose(offer)
+        await page.until("document.querySelectorAll('.model-choice option').length === 2")
+        assert await page.run("document.querySelector('.model-choice select').value === 'other'")
+        for absent in (".to-plan", ".models-place", ".switch[for=pin-ends]"):
+            assert await page.run(f"document.querySelector({json.dumps(absent)})") is None, absent
+        await page.ask("Who is there?")
+        await page.until("document.querySelector('.answer[aria-busy=false] .facts')")
+        assert await page.run("document.querySelector('.failed') === null")
+        await founder.propose(ModelWithdrawn("zebra"))
+        await page.until("document.querySelector('.model-choice') === null")
+        assert await page.run("document.querySelector('.composer textarea') !== null")
+        await founder.propose(ModelWithdrawn("other"))
+        await page.until("document.querySelector('.composer') === null")
+        await page.until_says("No model of this mesh answers in words any more: other was withdrawn.")
+        await page.until("document.querySelector('.models-place')")
+        assert await page.run("window.isTheSamePage === true")
         await page.sized(390, 844)
         for part in ("Mesh", "My part", "Models"):
             await page.press(part)

@@ -59,6 +59,7 @@ const member = (id: string, name: string, more: Partial<Member>): Member => ({
   doing: '',
   holds: [],
   coming: [],
+  runs: '',
   standsBy: [],
   facts: [],
   lentBytes: 1_000_000_000,
@@ -127,6 +128,7 @@ const READY: MeshView = {
   models: [],
   model: 'SmolLM2 135M Instruct',
   inWords: true,
+  hasOwn: true,
   runs: false,
   units: UNITS,
   context: 2048,
@@ -141,6 +143,11 @@ const READY: MeshView = {
   answers: true,
   whyNot: '',
   coordination: { leader: 'studio', term: 3, voters: ['studio'], learners: 3, lag: 0 },
+};
+/** What `one` runs of the model that the mesh offers, where none answers in words. */
+const offeredTo = ({ lends, you }: Member): Pick<Member, 'doing' | 'runs'> => {
+  const runs = lends ? `${you ? 'units 12–17' : 'units 0–11'} of ppocr-v4-det` : '';
+  return { doing: runs, runs };
 };
 const withMembers = (members: readonly Member[], more: Partial<MeshView> = {}): MeshView => ({
   ...READY,
@@ -672,10 +679,19 @@ export const SCENES: Readonly<Record<string, Scene>> = {
       [YOU, FOUNDER, PHONE].map((one) => ({
         ...one,
         holds: [],
-        doing: one.lends ? `${one.you ? 'units 12–17' : 'units 0–11'} of ppocr-v4-det` : '',
+        ...offeredTo(one),
         facts: one.facts.filter(({ label }) => label === 'Runs on' || label === 'Memory'),
       })),
-      { model: '', inWords: false, runs: true, answers: false, units: 0, context: 0, route: [] },
+      {
+        model: '',
+        inWords: false,
+        hasOwn: false,
+        runs: true,
+        answers: false,
+        units: 0,
+        context: 0,
+        route: [],
+      },
     ),
     mine: { ...MINE, holds: [], tokensHelped: 0 },
     offered: OFFERED,

@@ -54,6 +54,7 @@ export class DecoderParts {
   private lent: Lent | null = null;
   private holding: Holding | null = null;
   private known: Promise<Manifest> | null = null;
+  private looking: Promise<void> | null = null;
   private read: Promise<AnsweringModel> | null = null;
 
   /** `otherBytes()`: what all other models take here. */
@@ -73,6 +74,17 @@ export class DecoderParts {
     this.parts = new ModelParts(links, this.view, pieces);
     this.asked = new AnsweringModel(this.parts, this.mark);
     this.otherBytes = otherBytes;
+  }
+
+  /** Whether questions can be put to it; null: its manifest is not here yet, or none that a tab reads. */
+  get takesQuestions(): boolean | null {
+    return this.parts.model.manifest === null ? null : true;
+  }
+
+  /** Has its manifest here, for which it tries again and again until the model is withdrawn. */
+  know(fetcher: Fetcher): Promise<void> {
+    this.looking ??= this.lookFor(fetcher);
+    return this.looking;
   }
 
   /** Has its tokenizer here, after which it can be asked. Raises CannotServe, NotNow. */
@@ -163,24 +175,30 @@ export class DecoderParts {
     return this.asked;
   }
 
-  /** Never holds before the manifest is here, for which it tries again and again. */
+  private async lookFor(fetcher: Fetcher): Promise<void> {
+    const isOver = (): boolean => this.over.signal.aborted;
+    while (!isOver()) {
+      try {
+        await this.manifest(fetcher);
+        return;
+      } catch (error) {
+        if (isOver()) return;
+        if (!(error instanceof PeerError)) throw error;
+        this.lent?.notice(`${this.name} is not held here yet: ${textOf(error)}`);
+      }
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+    }
+  }
+
+  /** Never holds before the manifest is here. */
   private async hold(lent: Lent): Promise<void> {
     const { signal } = this.over;
-    let manifest: Manifest | null = null;
-    while (manifest === null) {
-      try {
-        manifest = await this.manifest(lent.fetcher);
-      } catch (error) {
-        if (signal.aborted || !(error instanceof PeerError)) throw error;
-        lent.notice(`${this.name} is not held here yet: ${textOf(error)}`);
-        await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
-      }
-      if (signal.aborted) return;
-    }
+    await this.know(lent.fetcher);
     const { links, view, parts, name } = this;
     const { stage, model } = parts;
+    const { manifest } = model;
     const chosen = view.state.model;
-    if (chosen === null) return; // withdrawn meanwhile
+    if (signal.aborted || manifest === null || chosen === null) return; // withdrawn meanwhile
     const units = new Serving(lent.fetcher, manifest, roomOf(lent.profile(), chosen), UNPACED, {
       results: (results) => stage.results(results),
       lost: (run, text) => this.lost(run, text),
@@ -231,6 +249,7 @@ export class AllDecoders {
   private readonly byName = new Map<string, DecoderParts>();
   private readonly byMark = new Map<string, DecoderParts>();
   private lent: Lent | null = null;
+  private fetcher: Fetcher | null = null;
   private isClosed = false;
 
   /** `ownBytes()`: what all other models of the mesh take here. */
@@ -264,6 +283,12 @@ export class AllDecoders {
   /** The same, null where there is none. */
   find(name: string): DecoderParts | null {
     return this.byName.get(name) ?? null;
+  }
+
+  /** Has the manifest of each here from now on, by which it is known what answers questions. */
+  knowBy(fetcher: Fetcher): void {
+    this.fetcher = fetcher;
+    for (const each of this) this.know(each, fetcher);
   }
 
   /** Holds from here on what plans give this tab of each. */
@@ -302,7 +327,12 @@ export class AllDecoders {
       this.byName.set(name, made);
       this.byMark.set(made.mark, made);
       if (this.lent !== null) made.lend(this.lent);
+      if (this.fetcher !== null) this.know(made, this.fetcher);
     }
+  }
+
+  private know(each: DecoderParts, fetcher: Fetcher): void {
+    each.know(fetcher).catch((error: unknown) => reportError(error));
   }
 
   private bytesBut(name: string): number {

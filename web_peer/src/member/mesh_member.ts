@@ -179,6 +179,7 @@ export class MeshMember {
   /** Takes what gets the manifests of the models that are offered beside the mesh's own. */
   fetchBy(fetcher: Fetcher): void {
     this.fetcher = fetcher;
+    this.decoders.knowBy(fetcher);
   }
 
   /** The manifest of a model that the mesh offers. Raises NoPlan before this tab is in its mesh, CannotServe. */

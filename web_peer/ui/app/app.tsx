@@ -65,7 +65,7 @@ export function App({ view }: { view: View }) {
         const needs =
           command === 'share'
             ? view.link.peek() !== ''
-            : command !== 'plan' || (view.phase.peek().kind === 'in' && view.mesh.peek().inWords);
+            : command !== 'plan' || (view.phase.peek().kind === 'in' && view.mesh.peek().hasOwn);
         if (needs) sheet.value = command;
       }
     }
@@ -147,7 +147,7 @@ function Header({ view, open }: { view: View; open: (command: Command) => void }
   const inMesh = view.phase.value.kind === 'in';
   const here = mesh.members.filter((member) => member.status !== 'gone').length;
   const offered = view.offered.value;
-  const works = mesh.inWords ? mesh.answers : mesh.runs;
+  const works = mesh.inWords ? mesh.answers || (!mesh.hasOwn && mesh.runs) : mesh.runs;
   const brand = (
     <>
       <Mark />
@@ -245,7 +245,7 @@ interface InsideProps {
 
 function Inside({ view, tab, open }: InsideProps) {
   const lit = useSignal('');
-  const { inWords } = view.mesh.value;
+  const { inWords, hasOwn } = view.mesh.value;
   const offered = inWords ? view.offered.value.length : 0;
   const joining = isGettingReady(view) && (view.talk.value.turns.length > 0 || !inWords); // else the conversation's place shows it
   return (
@@ -264,7 +264,7 @@ function Inside({ view, tab, open }: InsideProps) {
         <section class="for-mesh" aria-label="The mesh">
           <h2 class="visually-hidden">Picture of the mesh</h2>
           <MeshPicture view={view} lit={lit.value} />
-          {inWords && (
+          {hasOwn && (
             <button
               type="button"
               class="secondary to-plan"

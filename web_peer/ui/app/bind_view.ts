@@ -99,7 +99,8 @@ export class Bound {
   private readonly mine = signal<MyPart>(NO_PART);
   private readonly choices = new AskChoices();
   private readonly link = signal('');
-  private readonly pinEnds = signal<PinEnds>({ ...NO_PIN, on: keptPinEnds() });
+  private keepsWords = keptPinEnds(); // of the mesh's own model, as the person set it
+  private readonly pinEnds = signal<PinEnds>({ ...NO_PIN, on: this.keepsWords });
   private readonly relayOnly = signal(keptRelayOnly());
   private readonly talks: Talks;
   private readonly recovery = new Recovery(
@@ -131,6 +132,7 @@ export class Bound {
       choices: this.choices,
       myName: () => this.myName(),
       keepsWords: () => this.pinEnds.value.on,
+      answering: () => this.mesh.value.models.map(({ name }) => name),
       link: () => this.link.value,
       entry: device.entry,
       modelLabel: (name) => {
@@ -181,6 +183,7 @@ export class Bound {
         setRelayOnly: (only) => this.setRelayOnly(only),
         setPinEnds: (on) => {
           keepPinEnds(on);
+          this.keepsWords = on;
           this.pinEnds.value = { ...this.pinEnds.value, on };
           this.talks.look();
           this.look();
@@ -468,7 +471,7 @@ export class Bound {
 
   /** Has the ends of the model here as long as the person wants that, and says how far they are. */
   private lookAtEnds(mesh: MeshMember | null): void {
-    const { on } = this.pinEnds.value;
+    const on = this.keepsWords && this.mesh.value.hasOwn;
     const ends = mesh?.ends ?? null;
     ends?.wish(on);
     const next = ends === null ? { ...NO_PIN, on } : pinEndsOf(ends, on);
@@ -517,12 +520,20 @@ export class Bound {
       online: navigator.onLine,
       lost: mesh.away?.needed ?? false,
       unreached: links.unreached,
+      askable: new Set(
+        [...mesh.decoders].filter(({ takesQuestions }) => takesQuestions === true).map(({ name }) => name),
+      ),
     };
     this.wishing.look(mesh, performance.now());
     this.models.look(mesh);
     this.plan.look(mesh, { ...seen, answer: this.talks.lastAnswer }, performance.now());
     const next = meshView(view.state, seen);
+    const { models, inWords } = this.mesh.value;
     if (JSON.stringify(next) !== JSON.stringify(this.mesh.value)) this.mesh.value = next;
+    if (inWords && !next.inWords && models.length > 0) {
+      const gone = models.map(({ label }) => label).join(', ');
+      this.tell(`No model of this mesh answers in words any more: ${gone} was withdrawn`);
+    }
   }
 
   /** What nobody announces: steps of others' answers that ran here, delays, who has been gone long enough. */
@@ -606,6 +617,7 @@ const NOBODY = {
   online: true,
   lost: false,
   unreached: new Set<string>(),
+  askable: new Set<string>(),
 };
 
 /** The phase of a tab that joins at `step`, after the phase `before`. */

@@ -78,6 +78,7 @@ export interface Member {
   readonly doing: string; // for people: "measuring itself", "fetching 3 of 9 blocks"; "" when there is nothing to say
   readonly holds: readonly Run[];
   readonly coming: readonly Run[]; // given by a plan, not here yet
+  readonly runs: string; // of models beside the mesh's own, for people: "units 0–4 of detector"
   readonly standsBy: readonly Standby[];
   readonly facts: readonly Fact[]; // the rest that is known of it, for its card
   readonly lentBytes: number;
@@ -109,10 +110,11 @@ export interface AnsweringView {
 }
 
 export interface MeshView {
-  readonly models: readonly AnsweringView[]; // that answer in words, the mesh's own first; [] where it has none
-  readonly model: string; // that answers in words; "" until known, and where none does
+  readonly models: readonly AnsweringView[]; // that answer in words, the mesh's own first; [] where none does
+  readonly model: string; // what answers in words, for people: the mesh's own, or further ones; "" until known
   readonly inWords: boolean; // false: no model here answers in words, the mesh runs what is offered
-  readonly runs: boolean; // where none answers in words: whether an offered model would run now
+  readonly hasOwn: boolean; // whether the mesh was founded for a model that answers in words
+  readonly runs: boolean; // whether an offered model would run now
   readonly units: number;
   readonly context: number; // tokens
   readonly members: readonly Member[]; // you first, then in pipeline order, then those who only ask

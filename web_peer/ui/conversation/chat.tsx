@@ -149,6 +149,7 @@ function Empty({ view }: { view: View }) {
     );
   }
   const isOwn = chosen.name === '';
+  const beside = mesh.models.length < 2 ? '' : mesh.hasOwn ? `, beside ${mesh.model}` : ', beside others';
   const lending = mesh.members.filter((member) => member.holds.length > 0 && member.status !== 'gone').length;
   return (
     <div class="empty">
@@ -158,7 +159,7 @@ function Empty({ view }: { view: View }) {
         {chosen.answers
           ? isOwn
             ? whoRuns(mesh, chosen.label, lending)
-            : `${chosen.label} answers here, beside ${mesh.model}. Your question goes directly to those who run it.`
+            : `${chosen.label} answers here${beside}. Your question goes directly to those who run it.`
           : `${chosen.whyNot || 'The model is getting ready.'} You can already write your question.`}
       </p>
       <div class="starters">

@@ -50,6 +50,8 @@ export interface Surroundings {
   /** The link this tab came with. */
   link(): string;
   readonly entry: EntryLink | null; // the conversation that it leads into
+  /** Names of the models that answer in words now, the mesh's own ("") first. */
+  answering(): readonly string[];
   /** A model that answered, for people; "" where the mesh has only one. */
   modelLabel(name: string): string;
   /** In people's words. */
@@ -85,6 +87,7 @@ export class Talks {
   private of: MeshMember | null = null;
   private open = ''; // "": one that begins with the next message
   private nextModel = ''; // of the conversation that begins with the next message
+  private learnt = ''; // the further model that was fetched last, to be asked
   private invited: EntryLink | null; // until this tab came in with it
   private readonly chosen = new Map<string, string>(); // branches
   private readonly seen = new Map<string, number>(); // messages, by conversation
@@ -123,7 +126,9 @@ export class Talks {
 
   /** The mesh that this tab is in now. */
   follow(mesh: MeshMember | null): void {
-    if (mesh === this.of || mesh === null || mesh.text === null) return;
+    if (mesh === this.of || mesh === null) return;
+    const { model } = mesh.view.state;
+    if (model === null ? this.around.answering().length === 0 : mesh.text === null) return;
     this.endTalking();
     this.of = mesh;
     const events = {
@@ -160,7 +165,7 @@ export class Talks {
     this.of = null;
     this.open = '';
     this.audience.value = 'private';
-    this.model.value = this.nextModel = '';
+    this.model.value = this.nextModel = this.learnt = '';
     this.talk.value = NO_TALK;
     this.list.value = [];
     this.held.value = null;
@@ -179,6 +184,7 @@ export class Talks {
     const open = found.get(this.open);
     if (open !== undefined) this.seen.set(this.open, open.conversation.messages.count);
     this.model.value = open === undefined ? this.nextModelNow() : open.conversation.model;
+    this.learn(this.model.value);
     const answered = isAnswering(this.talk.value.turns);
     this.talk.value = open === undefined ? NO_TALK : this.viewOf(open.room, open.conversation);
     this.held.value =
@@ -255,12 +261,26 @@ export class Talks {
     this.frame.now();
   }
 
-  /** The model of the conversation that begins with the next message: one that was withdrawn is chosen no more. */
+  /**
+   * The model of the conversation that begins with the next message: one that was withdrawn is chosen no more, and the
+   * first is where nobody has chosen.
+   */
   private nextModelNow(): string {
-    const { nextModel, of } = this;
+    const { nextModel } = this;
     const staysHere = this.audience.peek() === 'private' && this.around.keepsWords(); // with the mesh's own alone
     if (staysHere) return '';
-    return nextModel === '' || of?.view.state.decoders.has(nextModel) === true ? nextModel : '';
+    const answering = this.around.answering();
+    return answering.includes(nextModel) ? nextModel : (answering[0] ?? '');
+  }
+
+  /** Fetches the tokenizer and the settings of a further model that is asked next, whoever chose it. */
+  private learn(name: string): void {
+    if (name === this.learnt || name === '') return;
+    this.learnt = name;
+    this.of?.answering(name).then(
+      () => this.frame.touch(),
+      () => undefined, // whoever asks hears what is wrong
+    );
   }
 
   /** This person takes part in the open conversation from now on. */

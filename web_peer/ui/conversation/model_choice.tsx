@@ -9,14 +9,17 @@ import type { AnsweringView, MeshView, View } from '../app/view';
  * so.
  */
 export function answeringOf(
-  { models, answers, whyNot, context, model }: MeshView,
+  { models, answers, whyNot, context, model, hasOwn }: MeshView,
   name: string,
 ): AnsweringView {
   const found = models.find((each) => each.name === name);
   if (found !== undefined) return found;
-  if (name === '') return { name, label: model, context, answers, whyNot };
-  const why = `${name} is not offered any more: choose another model.`;
-  return { name, label: name, context: 0, answers: false, whyNot: why };
+  if (name === '' && hasOwn) return { name, label: model, context, answers, whyNot };
+  const why =
+    name === ''
+      ? 'This mesh has no model of its own: choose one that answers here.'
+      : `${name} is not offered any more: choose another model.`;
+  return { name, label: name || 'The model it began with', context: 0, answers: false, whyNot: why };
 }
 
 /** A list of the models to choose from; nothing where there is no choice. */
@@ -25,7 +28,7 @@ export function ModelChoice({ view }: { view: View }) {
   const mesh = view.mesh.value;
   const chosen = answeringOf(mesh, view.model.value);
   const isGone = !mesh.models.some(({ name }) => name === chosen.name);
-  if (mesh.models.length < 2 && !(isGone && chosen.name !== '')) return null;
+  if (mesh.models.length < 2 && !(isGone && (chosen.name !== '' || !mesh.hasOwn))) return null;
   const { id: open, readers, mayWrite } = view.talk.value;
   const staysHere =
     open === '' ? view.pinEnds.value.on && view.audience.value === 'private' : readers === 'tab';
@@ -46,7 +49,7 @@ export function ModelChoice({ view }: { view: View }) {
         ))}
         {isGone && (
           <option value={chosen.name} disabled>
-            {chosen.label} (withdrawn)
+            {chosen.name === '' ? chosen.label : `${chosen.label} (withdrawn)`}
           </option>
         )}
       </select>

@@ -29,6 +29,7 @@ export interface Seen {
   readonly online: boolean;
   readonly lost: boolean; // the coordinator is gone and its part of the model with it
   readonly unreached: ReadonlySet<string>; // members to whom this tab's connection ended
+  readonly askable: ReadonlySet<string>; // further models that are known to take questions, by name
 }
 
 /** `text` with names for peer ids, layers for units, and the form of a sentence. */
@@ -74,24 +75,34 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
       inWords: state.model !== null,
     });
     const all = [...facts, ...sharesOf(state, peer)];
-    const doing =
-      state.model === null && view.doing === '' && !gone.has(peer) ? runsText(state, peer) : view.doing;
-    return { ...view, doing, standsBy, facts: view.status === 'gone' ? [] : all };
+    const runs = gone.has(peer) ? '' : runsText(state, peer);
+    const doing = state.model === null && view.doing === '' ? runs : view.doing;
+    return { ...view, doing, runs, standsBy, facts: view.status === 'gone' ? [] : all };
   });
+  const hasOwn = state.model !== null || state.members.size === 0; // else nothing is known of it yet
+  const models = answeringViews(state, names, seen);
   return {
-    models: answeringViews(state, names, seen),
-    model: modelName(state.model?.name ?? ''),
-    inWords: state.model !== null || state.members.size === 0,
+    models,
+    model: hasOwn ? modelName(state.model?.name ?? '') : labelOf(models),
+    inWords: hasOwn || models.length > 0,
+    hasOwn,
     runs: runsAny(state) && seen.online,
     units,
     context: state.model?.context ?? 0,
     members: members.sort((a, b) => order(a) - order(b) || (a.id < b.id ? -1 : 1)),
     links: linkViews(state, seen),
     route,
-    answers: canAnswer(state, seen),
-    whyNot: whyNot(state, names, seen),
+    answers: hasOwn ? canAnswer(state, seen) : models.some(({ answers }) => answers),
+    whyNot: hasOwn ? whyNot(state, names, seen) : (models[0]?.whyNot ?? whyNot(state, names, seen)),
     coordination: coordinationOf(names, seen),
   };
+}
+
+/** What further models are called together. */
+function labelOf(models: readonly AnsweringView[]): string {
+  const [first] = models;
+  if (first === undefined) return '';
+  return models.length === 1 ? first.label : `${models.length} models`;
 }
 
 /** Whether a question would be answered now by the model of `state`. */
@@ -100,14 +111,16 @@ function canAnswer(state: MeshState, { unreached, online, lost }: Seen): boolean
   return plan !== null && unserved(state, plan, unreached).length === 0 && online && !lost;
 }
 
-/** The models that answer in words: the mesh's own, then further ones by their names. */
+/**
+ * The models that answer in words: the mesh's own, then further ones by their names. Where it has none of its own, a
+ * further one counts once it is known to take questions.
+ */
 function answeringViews(
   state: MeshState,
   names: ReadonlyMap<string, string>,
   seen: Seen,
 ): readonly AnsweringView[] {
   const own = state.model;
-  if (own === null) return [];
   const viewOf = (name: string, label: string, sight: MeshState, around: Seen): AnsweringView => ({
     name,
     label,
@@ -116,16 +129,19 @@ function answeringViews(
     whyNot: whyNot(sight, names, around),
   });
   const further = [...state.decoders.keys()]
+    .filter((name) => own !== null || seen.askable.has(name))
     .sort()
     .map((name) => viewOf(name, name, seenAs(state, name), { ...seen, lost: false }));
-  return [viewOf('', modelName(own.name), state, seen), ...further];
+  return own === null ? further : [viewOf('', modelName(own.name), state, seen), ...further];
 }
 
-/** What `peer` runs of the models that are offered: "units 0–4 of detector". */
-function runsText({ offers }: MeshState, peer: string): string {
-  return [...offers]
+/** What `peer` runs of the models beside the mesh's own: "units 0–4 of detector". */
+function runsText({ offers, decoders }: MeshState, peer: string): string {
+  const plans = [...decoders].map(([name, { plan }]) => [name, plan?.stages ?? []] as const);
+  const placed = [...offers].map(([name, { stages }]) => [name, stages] as const);
+  return [...plans, ...placed]
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .flatMap(([name, { stages }]) => {
+    .flatMap(([name, stages]) => {
       const mine = stages.filter(({ primary }) => primary === peer);
       if (mine.length === 0) return [];
       const whole = mine.length === stages.length;
@@ -188,6 +204,7 @@ function memberView(
     doing: isGone ? '' : doingOf(member, missing, units),
     holds: isGone ? [] : member.held.map(runOf),
     coming: isGone ? [] : missing.map(runOf),
+    runs: '',
     standsBy: [],
     facts: [],
     lentBytes: profile?.memoryBytes ?? 0,

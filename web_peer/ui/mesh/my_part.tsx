@@ -4,7 +4,7 @@ import { useSignal } from '@preact/signals';
 
 import { NameField } from './name_field';
 import { PinSwitch } from '../join/pinned_ends_switch';
-import type { MyPart as Part, OfferedView, View } from '../app/view';
+import type { MyPart as Part, View } from '../app/view';
 import { bytesText, countText, rateText, runsText } from '../kit/formatting';
 
 const STEP_BYTES = 50_000_000;
@@ -21,13 +21,6 @@ function lendingText(part: Part): string {
     case 'asks':
       return part.lending.why;
   }
-}
-
-/** What this tab runs of the models that are offered. */
-function offeredText(offered: readonly OfferedView[]): string {
-  return offered
-    .flatMap(({ name, places }) => places.filter(({ you }) => you).map(({ units }) => `${units} of ${name}`))
-    .join(', ');
 }
 
 const STORED_WORDS: Readonly<Record<Part['stored']['where'], string>> = {
@@ -69,7 +62,8 @@ function Pledge({ view }: { view: View }) {
 /** The section about what this tab gives. */
 export function MyPart({ view }: { view: View }) {
   const part = view.mine.value;
-  const { units, inWords } = view.mesh.value;
+  const { units, hasOwn, members } = view.mesh.value;
+  const beside = members.find(({ you }) => you)?.runs ?? '';
   const asking = useSignal<'leave' | 'delete' | null>(null);
   const { lending } = part;
   return (
@@ -81,13 +75,13 @@ export function MyPart({ view }: { view: View }) {
       </p>
       {lending.kind !== 'asks' && (
         <dl class="facts-grid">
-          {inWords && (
+          {hasOwn && (
             <div>
               <dt>Tokens helped</dt>
               <dd>{countText(part.tokensHelped)}</dd>
             </div>
           )}
-          {inWords && (
+          {hasOwn && (
             <div>
               <dt>Speed</dt>
               <dd>{part.tokensPerS > 0 ? rateText(part.tokensPerS) : '–'}</dd>
@@ -95,9 +89,7 @@ export function MyPart({ view }: { view: View }) {
           )}
           <div>
             <dt>Holds</dt>
-            <dd>
-              {(inWords ? runsText(part.holds, units) : offeredText(view.offered.value)) || 'nothing yet'}
-            </dd>
+            <dd>{(hasOwn ? runsText(part.holds, units) : beside) || 'nothing yet'}</dd>
           </div>
           <div>
             <dt>Runs on</dt>
@@ -121,7 +113,7 @@ export function MyPart({ view }: { view: View }) {
         )}
       </p>
       <NameField name={part.name} set={(name) => view.actions.callMe(name)} />
-      {inWords && <PinSwitch view={view} />}
+      {hasOwn && <PinSwitch view={view} />}
       {asking.value === null ? (
         <div class="buttons">
           {lending.kind === 'lending' && (

@@ -60,13 +60,13 @@ function Models({ view }: { view: View }) {
   useEffect(() => {
     if (model !== undefined) view.actions.lookAtModel(model.name);
   }, [model?.name]);
-  const { inWords } = view.mesh.value;
+  const { inWords, model: answering, models } = view.mesh.value;
   return (
     <div class="plan models">
       {inWords ? (
         <p class="hint">
-          <strong>{view.mesh.value.model}</strong> answers questions. The mesh runs {offered.length} more
-          beside it: whoever is here can use them.
+          <strong>{answering}</strong> {models.length > 1 ? 'and others answer' : 'answers'} questions. The
+          mesh runs {offered.length} more beside: whoever is here can use them.
         </p>
       ) : (
         <p class="hint">{introduction(offered.length)}</p>

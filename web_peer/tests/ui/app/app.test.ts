@@ -145,6 +145,7 @@ const SEEN: Seen = {
   online: true,
   lost: false,
   unreached: new Set(),
+  askable: new Set(),
 };
 
 describe('a mesh without a model that answers in words', () => {
@@ -243,7 +244,16 @@ describe('the mesh as shown', () => {
       },
       { name: 'other', label: 'other', context: 512, answers: true, whyNot: '' },
     ]);
-    expect(meshView({ ...serves, decoders, model: null }, SEEN).models).toEqual([]);
+    const foundedWithout = { ...serves, decoders, model: null };
+    expect(meshView(foundedWithout, SEEN)).toMatchObject({ models: [], inWords: false, hasOwn: false });
+    const shown = meshView(foundedWithout, { ...SEEN, askable: new Set(['huge', 'other']) });
+    expect(shown).toMatchObject({ model: '2 models', inWords: true, hasOwn: false, answers: true });
+    expect(shown.models.map(({ name }) => name)).toEqual(['huge', 'other']);
+    expect(shown.members.map(({ runs }) => runs)).toEqual(['other', '', '']);
+    const [huge] = shown.models;
+    expect(meshView(foundedWithout, { ...SEEN, askable: new Set(['huge']) })).toMatchObject({
+      ...{ model: 'huge', answers: false, whyNot: huge?.whyNot },
+    });
   });
 
   it('shows who answers, loads, and left', () => {

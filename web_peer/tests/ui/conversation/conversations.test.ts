@@ -60,6 +60,8 @@ interface Seat {
 function seat({
   me = 'ann',
   pins = false,
+  own = true, // whether the mesh has a model of its own
+  further = [OTHER, 'third'],
   choices = new AskChoices(),
   tell = (text: string): void => expect.unreachable(text),
 } = {}): Seat {
@@ -67,8 +69,9 @@ function seat({
   const members = new Map(['bob', me].map((peer) => [peer, { peer, name: peer } as Member]));
   const conversations = converse(new Map(), OTHERS);
   if (typeof conversations === 'string') throw new Error(conversations);
-  const decoders = new Map([OTHER, 'third'].map((name) => [name, { model: name } as Decoder]));
-  const state: MeshState = { ...EMPTY_STATE, members, conversations, decoders };
+  const decoders = new Map(further.map((name) => [name, { model: name } as Decoder]));
+  const model = own ? ({ model: 'x', name: 'own' } as MeshState['model']) : null;
+  const state: MeshState = { ...EMPTY_STATE, model, members, conversations, decoders };
   const links = {
     ...{ on: () => () => undefined, isConnected: () => false, prepare: () => undefined },
     ...{ call: () => Promise.resolve({}), speaks: () => HIGHEST_VERSION },
@@ -90,7 +93,13 @@ function seat({
   };
   const around = {
     ...{ choices, myName: () => 'Ann', modelLabel: (name: string) => name },
-    ...{ keepsWords: () => pins, link: () => '', entry: null, readable: (text: string) => text },
+    ...{
+      keepsWords: () => pins,
+      answering: () => [...(own ? [''] : []), ...further],
+      link: () => '',
+      entry: null,
+      readable: (text: string) => text,
+    },
     ...{ name: (peer: string) => peer, token: () => undefined, over: () => undefined },
     tell,
   } satisfies Surroundings;
@@ -103,7 +112,7 @@ function seat({
     name === WITHDRAWN
       ? Promise.reject(new NoPlan(`no model that answers in words is offered under the name ${name}`))
       : Promise.resolve({ view, text, prompts: { chat } });
-  const known = { ...mesh, answering, text };
+  const known = { ...mesh, answering, text: own ? text : null };
   talks.follow(known as unknown as MeshMember);
   const heard = async (): Promise<readonly string[]> => {
     await vi.advanceTimersByTimeAsync(1000);
@@ -255,6 +264,30 @@ describe('the model that answers', () => {
     await heard();
     expect(told).toEqual([`no model that answers in words is offered under the name ${WITHDRAWN}`]);
     expect(talks.model.value).toBe('');
+  });
+
+  it('is the first of them where the mesh has none of its own', async () => {
+    const further = ['alpha'];
+    const { talks, heard } = seat({ own: false, further });
+    talks.look();
+    expect(talks.model.value).toBe('alpha');
+    talks.choose('mesh');
+    talks.ask('to whom?', true);
+    expect(await heard()).toEqual(['ConversationStarted alpha', 'MessageAdded']);
+    talks.show('');
+    further.unshift('aardvark');
+    talks.chooseModel('alpha');
+    await heard();
+    expect(talks.model.value).toBe('alpha'); // as it was chosen
+    further.pop();
+    talks.look();
+    expect(talks.model.value).toBe('aardvark');
+  });
+
+  it('is none before one takes questions', () => {
+    const { talks } = seat({ own: false, further: [] });
+    talks.ask('to whom?', true);
+    expect(talks.list.value).toEqual([]);
   });
 
   it('is the mesh’s own where words stay in this tab', async () => {

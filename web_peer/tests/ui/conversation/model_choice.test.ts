@@ -25,7 +25,8 @@ interface Shown {
 
 function shown(models: readonly AnsweringView[], model: string, more: Partial<View> = {}): Shown {
   const chosen: string[] = [];
-  const mesh = { models, model: 'SmolLM2', context: 2048, answers: true, whyNot: '' } as unknown as MeshView;
+  const own = { model: 'SmolLM2', context: 2048, answers: true, whyNot: '' };
+  const mesh = { models, hasOwn: models[0]?.name !== 'other', ...own } as unknown as MeshView;
   const view = {
     ...{ mesh: signal(mesh), model: signal(model), talk: signal(NO_TALK), audience: signal('private') },
     ...{ pinEnds: signal({ on: false }), actions: { chooseModel: (name: string) => chosen.push(name) } },
@@ -42,6 +43,8 @@ it.each([
   ['two', [OWN, OTHER], 'other', ['SmolLM2', 'other']],
   ['one that is not ready', [OWN, { ...OTHER, answers: false }], '', ['SmolLM2', 'other (not ready)']],
   ['one that was withdrawn', [OWN], 'gone', ['SmolLM2', 'gone (withdrawn)']],
+  ['a mesh without its own', [OTHER], 'other', []],
+  ['a mesh that had its own before', [OTHER], '', ['other', 'The model it began with']],
 ] as const)('of %s offers what there is', (_, models, model, options) => {
   const { select, options: found } = shown(models, model);
   expect(found).toEqual(options);
@@ -65,9 +68,19 @@ it('stays with the mesh’s own where words stay in this tab', () => {
 });
 
 it('a model that was withdrawn answers nothing, and says so', () => {
-  const mesh = { models: [OWN], model: 'SmolLM2', context: 2048, answers: true, whyNot: '' };
+  const mesh = {
+    ...{ models: [OWN], hasOwn: true },
+    model: 'SmolLM2',
+    context: 2048,
+    answers: true,
+    whyNot: '',
+  };
   expect(answeringOf(mesh as unknown as MeshView, '')).toBe(OWN);
   expect(answeringOf(mesh as unknown as MeshView, 'gone')).toMatchObject({
     ...{ answers: false, whyNot: 'gone is not offered any more: choose another model.' },
+  });
+  const without = { ...mesh, models: [OTHER], hasOwn: false };
+  expect(answeringOf(without as unknown as MeshView, '')).toMatchObject({
+    ...{ answers: false, whyNot: 'This mesh has no model of its own: choose one that answers here.' },
   });
 });
