@@ -241,6 +241,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.status_plan import run_plan
 
             return asyncio.run(run_plan(args))
+        case "analyze":
+            from peer.cli.plan.analyze import analyze
+
+            return analyze(args)
         case "status":
             from peer.cli.status_plan import status
 
@@ -498,6 +502,16 @@ def parser() -> argparse.ArgumentParser:
     plan.set_defaults(called={})
     _way(plan)
     _state(plan)
+    looked = command("analyze", "show what a model is made of and where it can be split")
+    _model(looked, nargs=None)
+    looked.add_argument(
+        "--on",
+        type=Path,
+        metavar="FILE",
+        help="a JSON file with a plan request: what teams of its peers would take",
+    )
+    looked.add_argument("--json", action="store_true", help="print it as JSON")
+    looked.add_argument("--html", type=Path, metavar="FILE", help="draw it as a page, too")
     status = command("status", "show peers, stages, memory, delays and speed")
     _link(status)
     status.add_argument("--once", action="store_true", help="print once instead of live")
