@@ -47,10 +47,15 @@ MAX_PROBE_BYTES: Final = 1024 * 1024
 # MAX_RANGE_BYTES: of a piece of weights in one frame: an activation behind it waits no longer
 MAX_RANGE_BYTES: Final = 256 * 1024
 MAX_CONSENSUS_BYTES: Final = 512 * 1024  # an entry as long as any may be, and room for its message
+MAX_ENTRY_BYTES: Final = 256 * 1024  # of the log: a longer command is refused
 MAX_LIKELY_BYTES: Final = 8 * 21  # of a token and 20 others
 MAX_BUNDLE_FRAMES: Final = 64
 MAX_BUNDLE_BYTES: Final = 1024 * 1024
-MAX_BODY_BYTES: Final = MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES  # of a request and of its answer
+MAX_BODY_BYTES: Final = (
+    MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES
+)  # of a request and of its answer, of any kind
+# MAX_REFUSAL_BYTES: what a refusal says beside its words: the id of whoever leads
+MAX_REFUSAL_BYTES: Final = 2048
 
 # Tensors (docs/protocol.md, chapter Tensors)
 MAX_RANK: Final = 4  # dimensions

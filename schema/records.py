@@ -13,10 +13,13 @@ PROPOSERS: Final = ("leader", "owner", "headless", "rules")  # else the field th
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Text of a form: a regular expression that means the same in both languages, and what to say it is."""
+    """Text of a form: a regular expression that means the same in both languages, and what to say it is. `longest`:
+    how many characters it may have, all of ASCII; 0: any number, or nobody counts them.
+    """
 
     matches: str
     expected: str
+    longest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ def read_vocabulary(
         tuple(Limit(limit, own[limit], given.get("doc", "")) for limit, given in source["limits"].items()),
         {word: tuple(words) for word, words in source["words"].items()},
         {
-            pattern: Pattern(given["matches"], given["expected"])
+            pattern: Pattern(given["matches"], given["expected"], given.get("longest", 0))
             for pattern, given in source["patterns"].items()
         },
         {value: ByHand(**given) for value, given in source.get("hand", {}).items()},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from schema.definitions import Number, SchemaError, load
+from schema.definitions import Number, Reader, SchemaError, load
 from schema.layout import jsdoc, used
 from schema.protocol_tables import record_field, row
 from schema.python_code import HEAD
@@ -16,6 +16,7 @@ from schema.python_records import record_codec as python_codec
 from schema.python_records import values_head as python_values
 from schema.python_records import wire_head as python_wire
 from schema.records import Record, Vocabulary, check_types, read_record, read_vocabulary
+from schema.request_bytes import max_bytes
 from schema.typescript_records import KIT as TYPESCRIPT_KIT
 from schema.typescript_records import record_codec as typescript_codec
 from schema.typescript_records import record_interface, value_name
@@ -34,6 +35,8 @@ class Request:
 
     record: Record
     answer: Record | None
+    max_body_bytes: int
+    max_answer_bytes: int
     method: str
     sender: str
     receiver: str
@@ -61,27 +64,36 @@ def read_requests(limits: Mapping[str, Number]) -> Requests:
     """Returns the requests. Raises SchemaError, as for a method that stands there twice."""
     source = load("requests")
     words, reader = read_vocabulary("requests", source, limits)
+    known = {**limits, **{limit.name: limit.number for limit in words.limits}}
     requests = tuple(
-        Request(
-            read_record(reader, name, given),
-            read_record(reader, f"{name.removesuffix('Request')}Answer", given["answer"])
-            if "answer" in given
-            else None,
-            given["method"],
-            given["from"],
-            given["to"],
-            given["effect"],
-        )
-        for name, given in source["requests"].items()
+        _request(words, reader, known, name, given) for name, given in source["requests"].items()
     )
     for request in requests:
         if request.sender not in SENDERS or request.receiver not in RECEIVERS:
             raise SchemaError(f"{request.record.name}: expected `from` {SENDERS} and `to` {RECEIVERS}")
     if len({request.method for request in requests}) != len(requests):
         raise SchemaError("requests: a method stands there twice")
-    check_types(words, (record for request in requests for record in request.spoken))
     return Requests(
         words.limits, words.words, words.patterns, words.by_hand, words.records, requests=requests
+    )
+
+
+def _request(
+    words: Vocabulary, reader: Reader, limits: Mapping[str, Number], name: str, given: Mapping[str, Any]
+) -> Request:
+    said = given.get("answer", {"doc": ""})
+    record = read_record(reader, name, given)
+    answer = read_record(reader, f"{name.removesuffix('Request')}Answer", said)
+    check_types(words, (record, answer))
+    return Request(
+        record,
+        answer if "answer" in given else None,
+        max_bytes(words, limits, record, given),
+        max_bytes(words, limits, answer, said),
+        given["method"],
+        given["from"],
+        given["to"],
+        given["effect"],
     )
 
 
@@ -100,7 +112,8 @@ def python_module(requests: Requests, limits: Iterable[str]) -> str:
             "\n",
             *(
                 f'{request.constant}: Final = RequestKind("{request.method}", Sender.{request.sender.upper()}, '
-                f"{_python_name(request.record)}, {_python_name(request.answer)})\n"
+                f"{_python_name(request.record)}, {request.max_body_bytes}, "
+                f"{_python_name(request.answer)}, {request.max_answer_bytes})\n"
                 for request in requests.requests
             ),
             "\n# What is asked of whoever leads.\nLEADER_REQUESTS: Final[tuple[RequestKind[Any, Any], ...]] = (",
@@ -167,14 +180,16 @@ def _typescript_kind(request: Request) -> str:
     return (
         f"export const {request.constant}: RequestKind<{said[0]}, {answer[0]}> = {{\n"
         f"  method: '{request.method}',\n  sender: '{request.sender}',\n"
-        f"  codec: {said[1]},\n  answer: {answer[1]},\n}};\n"
+        f"  codec: {said[1]},\n  maxBodyBytes: {request.max_body_bytes},\n"
+        f"  answer: {answer[1]},\n  maxAnswerBytes: {request.max_answer_bytes},\n}};\n"
     )
 
 
 def request_tables(requests: Requests) -> dict[str, str]:
     """Returns the tables of requests by name: those to any peer, and those to whoever leads."""
     return {
-        f"requests to {receiver}": "| method | from | body | answer | effect |\n| --- | --- | --- | --- | --- |\n"
+        f"requests to {receiver}": "| method | from | body | answer | bytes | effect |\n"
+        "| --- | --- | --- | --- | --- | --- |\n"
         + "".join(
             row(
                 f"`{request.method}`",
@@ -183,6 +198,7 @@ def request_tables(requests: Requests) -> dict[str, str]:
                     ", ".join(record_field(requests, field) for field in (record.fields if record else ()))
                     for record in (request.record, request.answer)
                 ),
+                f"{request.max_body_bytes}, {request.max_answer_bytes}",
                 request.effect,
             )
             for request in requests.requests

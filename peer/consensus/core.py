@@ -44,8 +44,9 @@ from peer.consensus.messages import (
     Vote,
     VoteReply,
 )
-from peer.consensus.records import MAX_ENTRY_BYTES, MAX_UNCOMMITTED
+from peer.consensus.records import MAX_UNCOMMITTED
 from peer.consensus.server import Progress, RaftServer
+from peer.limits import MAX_ENTRY_BYTES
 
 
 class Core:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-MAX_ENTRY_BYTES: Final = 262144  # of one proposal; longer ones are rejected
 MAX_UNCOMMITTED: Final = 4096  # entries that a leader lets wait for a majority
 
 EntryKind = Literal["noop", "command", "config"]

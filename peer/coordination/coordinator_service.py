@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from peer.audit.receipts import Till, priced
 from peer.consensus.events import Change, Status
-from peer.consensus.records import MAX_ENTRY_BYTES
 from peer.coordination.coordinator import SILENT, Coordinator, Wanted, solve
 from peer.coordination.decoder_planning_service import DecoderPlanning
 from peer.coordination.electorate import Electorate
@@ -27,7 +26,7 @@ from peer.coordination.remeasure_requests import Freshening
 from peer.coordination.suspicion import Findings, Reach, Suspicions
 from peer.coordination.voter_policy import PATIENCE, HandOver, Patience, Situation, next_move
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
-from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
+from peer.limits import HIGHEST_VERSION, LOWEST_VERSION, MAX_ENTRY_BYTES
 from peer.state.display_names import name_fault, plain
 from peer.state.generated.commands import (
     CutsFixed,

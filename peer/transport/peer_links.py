@@ -55,7 +55,7 @@ class PeerLinks:
         self.dialer = Dialer(hello, engine, signal, self, new_id, way=self._way)
         self.prober = Prober(self.send, time.perf_counter)
         self._requests = Requests()
-        self._calls = Calls(self.send, self._requests.answer)
+        self._calls = Calls(self.send, self._requests.admit)
         self._spares = Spares(self.send_or_lose, self._has_room)
         self._third = third
         self._members: Mapping[str, Member] = {}
@@ -141,12 +141,12 @@ class PeerLinks:
 
     async def call(self, peer: str, kind: RequestKind[T, A], said: T, timeout_s: float = CALL_TIMEOUT_S) -> A:
         """Returns the answer of a peer that is connected or a member, or of this one. Raises MeshError with its
-        refusal, BadCommand for what is no answer to this, ConnectionLost or TimeoutError.
+        refusal, BadCommand for what is too long and for what is no answer to this, ConnectionLost or TimeoutError.
         """
         if peer == self.me:
             async with asyncio.timeout(timeout_s):
                 return kind.read_answer(await self._requests.answer(peer, kind.method, kind.body(said)))
-        return kind.read_answer(await self._calls.call(peer, kind.method, kind.body(said), timeout_s))
+        return await self._calls.call(peer, kind, said, timeout_s)
 
     async def ask(self, peer: str, kind: RequestKind[T, A], said: T, timeout_s: float = CALL_TIMEOUT_S) -> A:
         """Returns the answer of any peer, which is dialled first. Raises ConnectFailed, and as `call`."""

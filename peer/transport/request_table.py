@@ -22,6 +22,15 @@ class _Registered:
     kind: RequestKind[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that its sender may send: how long its body and its answer may be, and what answers it."""
+
+    max_body_bytes: int
+    max_answer_bytes: int
+    answer: Callable[[Body], Awaitable[Body]]
+
+
 class Requests:
     """A table from the method of a request to its handler. Nobody is a member, and nobody leads, before `know`."""
 
@@ -48,9 +57,9 @@ class Requests:
 
         return off
 
-    async def answer(self, peer: str, method: str, body: Body) -> Body:
-        """Returns the answer to a request of `peer`. Raises BadCommand for an unknown method, for a peer without the
-        right and for a wrong body, and what the handler raises.
+    def admit(self, peer: str, method: str) -> Admitted:
+        """Returns what a request of `peer` may hold and what answers it, which raises BadCommand for a wrong body, and
+        what the handler raises. Raises BadCommand for an unknown method and for a peer without the right.
         """
         registered = self._registered.get(method)
         if registered is None:
@@ -58,7 +67,16 @@ class Requests:
         if not self._may(peer, registered.kind.sender):
             who = "a member" if registered.kind.sender is Sender.MEMBERS else "it of who coordinates"
             raise BadCommand(f"{method}: expected {who}")
-        return registered.kind.answer_body(await registered.handler(peer, registered.kind.read(body)))
+        kind, handler = registered.kind, registered.handler
+
+        async def answer(body: Body) -> Body:
+            return kind.answer_body(await handler(peer, kind.read(body)))
+
+        return Admitted(kind.max_body_bytes, kind.max_answer_bytes, answer)
+
+    async def answer(self, peer: str, method: str, body: Body) -> Body:
+        """Returns the answer to a request whose body is read already; raises as `admit` and what it returns do."""
+        return await self.admit(peer, method).answer(body)
 
     def _may(self, peer: str, sender: Sender) -> bool:
         match sender:

@@ -1,21 +1,27 @@
 """Questions between two connected peers: REQUEST and RESPONSE frames as awaitable calls.
 
-Edge. Bodies are JSON objects; a handler's MeshError becomes the caller's error with the same text.
+Edge. Bodies are JSON objects, whose bytes are counted before they are read; a handler's MeshError becomes the caller's
+error with the same text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 from peer.errors import BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError
-from peer.limits import MAX_INT, MAX_TEXT_BYTES
+from peer.limits import MAX_INT, MAX_REFUSAL_BYTES, MAX_TEXT_BYTES
+from peer.transport.request_table import Admitted
 from peer.wire.generated.frames import Frame, Request, Response
 from peer.wire.json_codec import Body, has_more_values
+from peer.wire.request_kind import RequestKind
 
 CALL_TIMEOUT_S = 20.0  # the other side answers control questions from its event loop, never from a model run
 MAX_ANSWERING = 32  # requests of one peer; an honest one has a handful
@@ -26,35 +32,45 @@ LARGE_VALUES = 16384  # of these: what is honest and large is a long text; so ma
 LARGE_SHARE = 0.05  # of the time, for these
 MAX_PAUSE_S = 2.0  # after one of them
 
+T = TypeVar("T")
+A = TypeVar("A")
 log = logging.getLogger(__name__)
 
 
-class Calls:
-    """`send(peer, frame)` hands a frame over; `answer(peer, method, body)` is this side's part."""
+@dataclass(frozen=True, slots=True)
+class _Open:
+    answered: asyncio.Future[Body]
+    max_answer_bytes: int
 
-    def __init__(
-        self, send: Callable[[str, Frame], None], answer: Callable[[str, str, Body], Awaitable[Body]]
-    ) -> None:
+
+class Calls:
+    """`send(peer, frame)` hands a frame over; `admit(peer, method)` is this side's part: it raises BadCommand for an
+    unknown method and for a peer without the right.
+    """
+
+    def __init__(self, send: Callable[[str, Frame], None], admit: Callable[[str, str], Admitted]) -> None:
         self._send = send
-        self._answer = answer
+        self._admit = admit
         self._next_id = 0
-        self._open: dict[tuple[str, int], asyncio.Future[Body]] = {}
+        self._open: dict[tuple[str, int], _Open] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering: Counter[str] = Counter()  # by peer: how many of its requests
         self._large = _LargeBodies()
 
-    async def call(self, peer: str, method: str, body: Body, timeout_s: float = CALL_TIMEOUT_S) -> Body:
+    async def call(self, peer: str, kind: RequestKind[T, A], said: T, timeout_s: float = CALL_TIMEOUT_S) -> A:
         """The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so),
-        ConnectionLost, or TimeoutError.
+        BadCommand for what is too long to be said and for what is no answer to this, ConnectionLost, or TimeoutError.
         """
+        body = json.dumps(kind.body(said)).encode()
+        _check_bytes(kind.method, body, kind.max_body_bytes)
         self._next_id += 1
         key = (peer, self._next_id)
-        future: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
-        self._open[key] = future
+        answered: asyncio.Future[Body] = asyncio.get_running_loop().create_future()
+        self._open[key] = _Open(answered, kind.max_answer_bytes)
         try:
-            self._send(peer, Request(self._next_id, method, json.dumps(body).encode()))
+            self._send(peer, Request(self._next_id, kind.method, body))
             async with asyncio.timeout(timeout_s):
-                return await future
+                return kind.read_answer(await answered)
         finally:
             self._open.pop(key, None)
 
@@ -76,22 +92,23 @@ class Calls:
 
     def responded(self, peer: str, frame: Response) -> None:
         """Wakes the caller; an answer to nothing is ignored."""
-        future = self._open.get((peer, frame.id))
-        if future is None or future.done():
+        found = self._open.get((peer, frame.id))
+        if found is None or found.answered.done():
             return
         if frame.status != STATUS_OK:
-            future.set_exception(_refusal(frame))
+            found.answered.set_exception(_refusal(frame))
             return
         try:
-            future.set_result(_object(frame.body))
+            _check_bytes("an answer", frame.body, found.max_answer_bytes)
+            found.answered.set_result(_object(frame.body))
         except BadCommand as error:
-            future.set_exception(error)
+            found.answered.set_exception(error)
 
     def gone(self, peer: str, reason: str) -> None:
         """Fails what waits for an answer of `peer`."""
-        for (asked, _), future in list(self._open.items()):
-            if asked == peer and not future.done():
-                future.set_exception(ConnectionLost(f"peer {peer} is gone: {reason}"))
+        for (asked, _), found in list(self._open.items()):
+            if asked == peer and not found.answered.done():
+                found.answered.set_exception(ConnectionLost(f"peer {peer} is gone: {reason}"))
 
     async def close(self) -> None:
         """Ends the answers under way."""
@@ -103,10 +120,13 @@ class Calls:
 
     async def _respond(self, peer: str, frame: Request) -> None:
         try:
+            admitted = self._admit(peer, frame.method)
+            _check_bytes(frame.method, frame.body, admitted.max_body_bytes)
             is_large = len(frame.body) > LARGE_BODY_BYTES
             said = await self._large.read(peer, frame.body) if is_large else _object(frame.body)
-            body = await self._answer(peer, frame.method, said)
-            response = Response(frame.id, STATUS_OK, "", json.dumps(body).encode())
+            body = json.dumps(await admitted.answer(said)).encode()
+            _check_bytes(f"the answer to {frame.method}", body, admitted.max_answer_bytes)
+            response = Response(frame.id, STATUS_OK, "", body)
         except NotLeader as error:
             named = json.dumps({"leader": error.leader}).encode()
             response = Response(frame.id, STATUS_ELSEWHERE, _short(str(error)), named)
@@ -160,10 +180,10 @@ class _LargeBodies:
 
 
 def _refusal(frame: Response) -> MeshError:
-    try:
+    body: Body = {}
+    with contextlib.suppress(BadCommand):  # it names nothing
+        _check_bytes("a refusal", frame.body, MAX_REFUSAL_BYTES)
         body = _object(frame.body)
-    except BadCommand:
-        body = {}
     if frame.status == STATUS_ELSEWHERE:
         leader = body.get("leader")
         return NotLeader(frame.message, leader if isinstance(leader, str) and len(leader) <= MAX_PEER else "")
@@ -171,6 +191,14 @@ def _refusal(frame: Response) -> MeshError:
         above = body.get("above")  # one more must be an incarnation, too
         return BeginAnew(frame.message, above if type(above) is int and 0 <= above < MAX_INT else 0)
     return MeshError(frame.message)
+
+
+def _check_bytes(what: str, data: bytes, most: int) -> None:
+    """Raises BadCommand for JSON of more than `most` bytes."""
+    if len(data) > most:
+        raise BadCommand(
+            f"{what}: expected at most {most} bytes of JSON, got {len(data)}; say less, or in parts"
+        )
 
 
 def _object(data: bytes) -> Body:

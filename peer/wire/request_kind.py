@@ -25,12 +25,14 @@ class Sender(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RequestKind(Generic[T, A]):
-    """`codec` is of its bodies, `answer` of the answers to it."""
+    """`codec` is of its bodies, `answer` of the answers to it; each with how many bytes of JSON it may have."""
 
     method: str
     sender: Sender
     codec: Codec[T]
+    max_body_bytes: int
     answer: Codec[A]
+    max_answer_bytes: int
 
     def read(self, body: Body) -> T:
         """Returns what `body` says. Raises BadCommand for one that is no such request."""

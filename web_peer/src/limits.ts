@@ -41,10 +41,12 @@ export const MAX_HISTORY = 256 * 1024; // tokens; above any context length in us
 export const MAX_PROBE_BYTES = 1024 * 1024;
 export const MAX_RANGE_BYTES = 256 * 1024; // of a piece of weights in one frame: an activation behind it waits no longer
 export const MAX_CONSENSUS_BYTES = 512 * 1024; // an entry as long as any may be, and room for its message
+export const MAX_ENTRY_BYTES = 256 * 1024; // of the log: a longer command is refused
 export const MAX_LIKELY_BYTES = 8 * 21; // of a token and 20 others
 export const MAX_BUNDLE_FRAMES = 64;
 export const MAX_BUNDLE_BYTES = 1024 * 1024;
-export const MAX_BODY_BYTES = MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES; // of a request and of its answer
+export const MAX_BODY_BYTES = MAX_CONTROL_FRAME_BYTES - MAX_HEADER_BYTES; // of a request and of its answer, of any kind
+export const MAX_REFUSAL_BYTES = 2048; // what a refusal says beside its words: the id of whoever leads
 
 // Tensors (docs/protocol.md, chapter Tensors)
 export const MAX_RANK = 4; // dimensions

@@ -28,7 +28,7 @@ from peer.errors import PeerError
 from peer.member.joining import join
 from peer.member.peer_options import PeerOptions
 from peer.wire.generated.frames import Request
-from peer.wire.generated.requests import STATUS
+from peer.wire.generated.requests import PROPOSE
 from planner.model.store import Store
 
 CLIENTS: Final = 10
@@ -262,7 +262,7 @@ async def _frames(link: str, store: Store, abuse: Requests, first: int, start: S
                 leader = member.view.leader or ""
                 await member.links.dialer.dial(leader)
                 body = abuse.bodies[number % len(abuse.bodies)]
-                member.links.dialer.send(leader, Request(2**40 + number, STATUS.method, body))
+                member.links.dialer.send(leader, Request(2**40 + number, PROPOSE.method, body))
                 count("sent")
             except (PeerError, TimeoutError) as error:
                 count(type(error).__name__)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from peer.wire.generated.requests import PROPOSE
 from planner.service.request_codec import MAX_PEERS, MAX_UNITS, encode_request
 from planner.types import Link, PeerProfile, PlanRequest, Unit, UnitKind
 
@@ -16,7 +17,7 @@ ENDLESS_BYTES: Final = 1 << 30  # of a body that is announced and never ends
 SHORT_CHARACTERS: Final = 1_400  # read by the gateway itself, and not by a process of its own
 SLOW_AT_ONCE: Final = 30  # bodies that one client sends at a time
 MESSAGE_BYTES: Final = 250_000  # of what the signaling server takes
-FRAME_BODY_BYTES: Final = 1_000_000  # of a request between peers
+FRAME_BODY_BYTES: Final = PROPOSE.max_body_bytes - 100  # the longest that the leader reads
 
 Body = Callable[[int], bytes]  # of the request with that number
 

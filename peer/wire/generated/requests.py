@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from peer.limits import MAX_BODY_BYTES
+from peer.limits import MAX_BODY_BYTES, MAX_ENTRY_BYTES
 from peer.wire.json_codec import (
     Codec,
     exactly,
@@ -40,6 +40,7 @@ MAX_RUN_STAGES: Final = 256  # of one run
 MAX_LEFT_RANK: Final = 16  # axes of a value that is left for a peer, as of RUN_VALUE
 MAX_CLAIMS: Final = 256  # of a `work`
 MAX_RELAY_HOSTS: Final = 4  # addresses of a peer that hands on for two others
+MAX_HELD_BYTES: Final = 160 * 1024  # of a UnitsHeld or DecoderHeld
 MAX_REPORTED: Final = 1024  # runs, round trips, breakers and the like in what a peer says of itself
 MAX_VOTERS_TOLD: Final = 256
 
@@ -702,12 +703,12 @@ join_request_codec: Final = record(
 join_answer_codec: Final = record(JoinAnswer, {"index": uint})
 measured_request_codec: Final = record(
     MeasuredRequest,
-    {"command": prose(MAX_BODY_BYTES), "again": flag},
+    {"command": prose(MAX_ENTRY_BYTES), "again": flag},
     since={
         "again": False,
     },
 )
-held_request_codec: Final = record(HeldRequest, {"command": prose(MAX_BODY_BYTES)})
+held_request_codec: Final = record(HeldRequest, {"command": prose(MAX_HELD_BYTES)})
 drain_request_codec: Final = record(
     DrainRequest,
     {"why": text},
@@ -723,36 +724,46 @@ paused_request_codec: Final = record(
     },
 )
 suspect_request_codec: Final = record(SuspectRequest, {"peer": text})
-propose_request_codec: Final = record(ProposeRequest, {"command": prose(MAX_BODY_BYTES)})
+propose_request_codec: Final = record(ProposeRequest, {"command": prose(MAX_ENTRY_BYTES)})
 work_request_codec: Final = record(WorkRequest, {"entries": listed(claim_codec, MAX_CLAIMS)})
 
-STATUS: Final = RequestKind("status", Sender.ANYONE, nothing, status_answer_codec)
-LEADER: Final = RequestKind("leader", Sender.ANYONE, nothing, leader_answer_codec)
-MEASURE_LINK: Final = RequestKind("measure_link", Sender.ANYONE, nothing, measure_link_answer_codec)
-RELAY: Final = RequestKind("relay", Sender.ANYONE, relay_request_codec, relay_answer_codec)
-WAIT: Final = RequestKind("wait", Sender.ANYONE, wait_request_codec, wait_answer_codec)
-KV_DIGEST: Final = RequestKind("kv_digest", Sender.ANYONE, kv_digest_request_codec, kv_digest_answer_codec)
-KV_COPY: Final = RequestKind("kv_copy", Sender.ANYONE, kv_copy_request_codec, kv_copy_answer_codec)
-RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec, nothing)
-RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec, nothing)
-RUN_FOLDER: Final = RequestKind("run_folder", Sender.MEMBERS, nothing, run_folder_answer_codec)
-RUN_LEFT: Final = RequestKind("run_left", Sender.MEMBERS, run_left_request_codec, nothing)
-LIVE: Final = RequestKind("live", Sender.ANYONE, live_request_codec, nothing)
-TYPING: Final = RequestKind("typing", Sender.ANYONE, typing_request_codec, nothing)
-CHECK: Final = RequestKind("check", Sender.MEMBERS, check_request_codec, check_answer_codec)
-WITNESS: Final = RequestKind("witness", Sender.MEMBERS, witness_request_codec, witness_answer_codec)
-ODD: Final = RequestKind("odd", Sender.MEMBERS, odd_request_codec, nothing)
-MEASURE: Final = RequestKind("measure", Sender.LEADER, measure_request_codec, measure_answer_codec)
-JOIN: Final = RequestKind("join", Sender.ANYONE, join_request_codec, join_answer_codec)
-MEASURED: Final = RequestKind("measured", Sender.MEMBERS, measured_request_codec, nothing)
-HELD: Final = RequestKind("held", Sender.MEMBERS, held_request_codec, nothing)
-DRAIN: Final = RequestKind("drain", Sender.MEMBERS, drain_request_codec, nothing)
-PAUSED: Final = RequestKind("paused", Sender.MEMBERS, paused_request_codec, nothing)
-LEAVING: Final = RequestKind("leaving", Sender.MEMBERS, nothing, nothing)
-LEFT: Final = RequestKind("left", Sender.ANYONE, nothing, nothing)
-SUSPECT: Final = RequestKind("suspect", Sender.MEMBERS, suspect_request_codec, nothing)
-PROPOSE: Final = RequestKind("propose", Sender.MEMBERS, propose_request_codec, nothing)
-WORK: Final = RequestKind("work", Sender.MEMBERS, work_request_codec, nothing)
+STATUS: Final = RequestKind("status", Sender.ANYONE, nothing, 2048, status_answer_codec, 524288)
+LEADER: Final = RequestKind("leader", Sender.ANYONE, nothing, 2048, leader_answer_codec, 65536)
+MEASURE_LINK: Final = RequestKind(
+    "measure_link", Sender.ANYONE, nothing, 2048, measure_link_answer_codec, 2048
+)
+RELAY: Final = RequestKind("relay", Sender.ANYONE, relay_request_codec, 8192, relay_answer_codec, 26624)
+WAIT: Final = RequestKind("wait", Sender.ANYONE, wait_request_codec, 2048, wait_answer_codec, 8192)
+KV_DIGEST: Final = RequestKind(
+    "kv_digest", Sender.ANYONE, kv_digest_request_codec, 2048, kv_digest_answer_codec, 262144
+)
+KV_COPY: Final = RequestKind(
+    "kv_copy", Sender.ANYONE, kv_copy_request_codec, 2048, kv_copy_answer_codec, 2048
+)
+RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec, 65536, nothing, 2048)
+RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec, 2048, nothing, 2048)
+RUN_FOLDER: Final = RequestKind("run_folder", Sender.MEMBERS, nothing, 2048, run_folder_answer_codec, 8192)
+RUN_LEFT: Final = RequestKind("run_left", Sender.MEMBERS, run_left_request_codec, 2048, nothing, 2048)
+LIVE: Final = RequestKind("live", Sender.ANYONE, live_request_codec, 482304, nothing, 2048)
+TYPING: Final = RequestKind("typing", Sender.ANYONE, typing_request_codec, 2048, nothing, 2048)
+CHECK: Final = RequestKind("check", Sender.MEMBERS, check_request_codec, 29696, check_answer_codec, 2048)
+WITNESS: Final = RequestKind(
+    "witness", Sender.MEMBERS, witness_request_codec, 8192, witness_answer_codec, 1032192
+)
+ODD: Final = RequestKind("odd", Sender.MEMBERS, odd_request_codec, 2048, nothing, 2048)
+MEASURE: Final = RequestKind(
+    "measure", Sender.LEADER, measure_request_codec, 8192, measure_answer_codec, 2048
+)
+JOIN: Final = RequestKind("join", Sender.ANYONE, join_request_codec, 8192, join_answer_codec, 2048)
+MEASURED: Final = RequestKind("measured", Sender.MEMBERS, measured_request_codec, 525312, nothing, 2048)
+HELD: Final = RequestKind("held", Sender.MEMBERS, held_request_codec, 196608, nothing, 2048)
+DRAIN: Final = RequestKind("drain", Sender.MEMBERS, drain_request_codec, 8192, nothing, 2048)
+PAUSED: Final = RequestKind("paused", Sender.MEMBERS, paused_request_codec, 8192, nothing, 2048)
+LEAVING: Final = RequestKind("leaving", Sender.MEMBERS, nothing, 2048, nothing, 2048)
+LEFT: Final = RequestKind("left", Sender.ANYONE, nothing, 2048, nothing, 2048)
+SUSPECT: Final = RequestKind("suspect", Sender.MEMBERS, suspect_request_codec, 8192, nothing, 2048)
+PROPOSE: Final = RequestKind("propose", Sender.MEMBERS, propose_request_codec, 787456, nothing, 2048)
+WORK: Final = RequestKind("work", Sender.MEMBERS, work_request_codec, 131072, nothing, 2048)
 
 # What is asked of whoever leads.
 LEADER_REQUESTS: Final[tuple[RequestKind[Any, Any], ...]] = (

@@ -13,14 +13,16 @@ told: Codec[str] = Codec(lambda body, _: str(body["told"]), lambda each: {"told"
 
 
 def kind(method: str, sender: Sender) -> RequestKind[None, str]:
-    return RequestKind(method, sender, nothing, told)
+    return RequestKind(method, sender, nothing, 16, told, 32)
 
 
 COUNTED = RequestKind(
     "inner",
     Sender.MEMBERS,
     Codec(lambda body, _: uint.decode(body["count"], "count"), lambda count: {"count": count}),
+    16,
     told,
+    32,
 )
 
 
@@ -57,6 +59,16 @@ async def test_a_request_is_for_those_that_it_was_registered_for(
             with pytest.raises(BadCommand, match=refusal):
                 await requests.answer(peer, method, {"count": 1})
     assert [peer for peer, _ in heard] == list(may)
+
+
+def test_who_may_not_ask_is_refused_before_a_body_is_read() -> None:
+    requests, heard = table()
+    admitted = requests.admit("a", "inner")
+    assert (admitted.max_body_bytes, admitted.max_answer_bytes) == (16, 32)
+    for peer, method in (("stranger", "inner"), ("a", "led"), ("a", "missing")):
+        with pytest.raises(BadCommand, match=method):
+            requests.admit(peer, method)
+    assert heard == []
 
 
 async def test_nobody_is_a_member_and_nobody_leads_before_that_is_known() -> None:

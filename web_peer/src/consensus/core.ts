@@ -22,11 +22,12 @@ import type {
   VoteReply,
 } from './messages';
 import * as reads from './reads';
-import { MAX_ENTRY_BYTES, MAX_UNCOMMITTED } from './records';
+import { MAX_UNCOMMITTED } from './records';
 import * as replication from './replication';
 import * as snapshot from './snapshot';
 import { type Progress, RaftServer } from './server';
 import type { Boot, Effect, Event, Propose, Status, Transfer } from './events';
+import { MAX_ENTRY_BYTES } from '../limits';
 
 const NOTHING = new Uint8Array(0);
 

@@ -3,7 +3,6 @@
  * peer/consensus/records.py). Pure.
  */
 
-export const MAX_ENTRY_BYTES = 262144; // of one proposal; longer ones are rejected
 export const MAX_UNCOMMITTED = 4096; // entries that a leader lets wait for a majority
 
 export type EntryKind = 'noop' | 'command' | 'config';

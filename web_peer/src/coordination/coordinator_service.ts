@@ -12,7 +12,7 @@ import { type Coordinator, SILENT, type Wanted } from './coordinator';
 import { DecoderPlanning, type DecoderSurroundings, type Led } from './decoder_planning_service';
 import { Electorate } from './electorate';
 import { BadCommand, BeginAnew, NotAdmitted, PeerError } from '../errors';
-import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
+import { HIGHEST_VERSION, LOWEST_VERSION, MAX_ENTRY_BYTES } from '../limits';
 import { apply, type MeshState, refusal } from '../state/mesh_state';
 import { type Command, decodeCommand, encodeCommand } from '../state/member_commands';
 import type {
@@ -54,7 +54,6 @@ import {
 } from '../wire/generated/requests';
 import type { RequestKind } from '../wire/request_kind';
 
-const MAX_ENTRY_BYTES = 262144;
 const MAX_REASON = 500;
 const MAX_COMMANDS = 120; // reports of one member in COMMANDS_MS; an honest one has a handful for each plan
 const MAX_PROPOSALS = 1200; // of what people of one member say in COMMANDS_MS, texts of running answers among it

@@ -8,13 +8,14 @@ import type { Connection, Engine } from './connection';
 import { Dialer, type SendSignal } from './dialer';
 import { linkWords, Prober } from './link_probe';
 import { type Handler, Requests } from './request_table';
-import { type Body, Calls } from './rpc';
+import { Calls } from './rpc';
 import { Spares } from './shadow_sender';
 import { wayAsked } from './udp_relay';
 import { ConnectionLost, FrameError, PeerError, textOf } from '../errors';
 import type { Base64 } from '../signaling/keys';
 import type { Member } from '../state/generated/commands';
 import type { Frame, Hello, Probe, ProbeAck, Request, Response } from '../wire/generated/frames';
+import type { Body } from '../wire/json_codec';
 import { MEASURE_LINK, type MeasureLinkAnswer } from '../wire/generated/requests';
 import { readAnswer, type RequestKind } from '../wire/request_kind';
 
@@ -64,7 +65,7 @@ export class PeerLinks {
     this.requests = new Requests((peer, who) =>
       who === 'leader' ? peer === this.leader : this.members.has(peer),
     );
-    this.calls = new Calls(send, (peer, method, body) => this.requests.answer(peer, method, body));
+    this.calls = new Calls(send, (peer, method) => this.requests.admit(peer, method));
     this.prober = new Prober(send);
     this.spares = new Spares(
       (peer, frame) => this.sendOrLose(peer, frame),
@@ -123,13 +124,13 @@ export class PeerLinks {
   }
 
   /**
-   * The answer of `peer`, which may be this one. Raises MeshError with its refusal, BadCommand for what is no answer to
-   * this, or ConnectionLost.
+   * The answer of `peer`, which may be this one. Raises MeshError with its refusal, BadCommand for what is too long
+   * and for what is no answer to this, or ConnectionLost.
    */
   async call<T, A>(peer: string, kind: RequestKind<T, A>, said: T, timeoutS?: number): Promise<A> {
+    if (peer !== this.me) return this.calls.call(peer, kind, said, timeoutS);
     const body = kind.codec.encode(said) as Body;
-    if (peer === this.me) return readAnswer(kind, await this.requests.answer(peer, kind.method, body));
-    return readAnswer(kind, await this.calls.call(peer, kind.method, body, timeoutS));
+    return readAnswer(kind, await this.requests.answer(peer, kind.method, body));
   }
 
   /** As `call`, of a peer that may have to be dialled first. Raises ConnectFailed as well. */

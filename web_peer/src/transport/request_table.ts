@@ -14,7 +14,14 @@ export type Handler<T, A> = (peer: string, said: T) => A | Promise<A>;
 
 interface Entry {
   readonly sender: Sender;
-  readonly answer: (peer: string, body: Body) => Promise<Body>;
+  readonly admitted: (peer: string) => Admitted;
+}
+
+/** A request that its sender may send: how long its body and its answer may be, and what answers it. */
+export interface Admitted {
+  readonly maxBodyBytes: number;
+  readonly maxAnswerBytes: number;
+  readonly answer: (body: Body) => Promise<Body>;
 }
 
 /** A table from the method of a request to its handler. */
@@ -28,11 +35,16 @@ export class Requests {
   }
 
   /** Registers `handler` until the result is called. Raises an Error where the method has a handler. */
-  on<T, A>({ method, sender, codec, answer }: RequestKind<T, A>, handler: Handler<T, A>): () => void {
+  on<T, A>(kind: RequestKind<T, A>, handler: Handler<T, A>): () => void {
+    const { method, sender, codec, maxBodyBytes, answer, maxAnswerBytes } = kind;
     if (this.table.has(method)) throw new Error(`the request ${method} has a handler already`);
     const entry: Entry = {
       sender,
-      answer: async (peer, body) => answer.encode(await handler(peer, codec.decode(body, method))) as Body,
+      admitted: (peer) => ({
+        maxBodyBytes,
+        maxAnswerBytes,
+        answer: async (body) => answer.encode(await handler(peer, codec.decode(body, method))) as Body,
+      }),
     };
     this.table.set(method, entry);
     return () => {
@@ -40,8 +52,11 @@ export class Requests {
     };
   }
 
-  /** The answer to `method`. Raises BadCommand for an unknown one, and for who may not send it. */
-  async answer(peer: string, method: string, body: Body): Promise<Body> {
+  /**
+   * What a request of `peer` may hold and what answers it, which raises BadCommand for a wrong body, and what the
+   * handler raises. Raises BadCommand for an unknown method and for a peer without the right.
+   */
+  admit(peer: string, method: string): Admitted {
     const found = this.table.get(method);
     if (found === undefined) throw new BadCommand(`unknown request ${method.slice(0, MAX_SHOWN)}`);
     if (found.sender !== 'anyone' && !this.isOne(peer, found.sender)) {
@@ -49,6 +64,11 @@ export class Requests {
         `${method}: expected ${found.sender === 'members' ? 'a member' : 'it of who coordinates'}`,
       );
     }
-    return found.answer(peer, body);
+    return found.admitted(peer);
+  }
+
+  /** The answer to a request whose body is read already; raises as `admit` and what it returns do. */
+  async answer(peer: string, method: string, body: Body): Promise<Body> {
+    return this.admit(peer, method).answer(body);
   }
 }

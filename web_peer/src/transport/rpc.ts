@@ -1,12 +1,15 @@
 /*
  * Requests between two connected peers: REQUEST and RESPONSE frames as awaitable calls (twin of peer/transport/rpc.py).
- * Edge.
+ * Edge. The bytes of bodies are counted before they are read.
  */
 
 import { cut } from './connection';
+import type { Admitted } from './request_table';
 import { BadCommand, BeginAnew, ConnectionLost, MeshError, NotLeader, PeerError } from '../errors';
+import { MAX_REFUSAL_BYTES } from '../limits';
 import type { Frame, Request, Response } from '../wire/generated/frames';
 import type { Body } from '../wire/json_codec';
+import { readAnswer, type RequestKind } from '../wire/request_kind';
 import { nowS } from './ticker';
 
 export type { Body } from '../wire/json_codec';
@@ -21,42 +24,47 @@ const MAX_PAUSE_S = 2; // after one of them
 
 interface Waiting {
   readonly peer: string;
+  readonly maxAnswerBytes: number;
   readonly sinceS: number;
   resolve(body: Body): void;
   reject(error: PeerError): void;
 }
 
-/** `send(peer, frame)` hands a frame over; `answer(peer, method, body)` is this side's part. */
+/**
+ * `send(peer, frame)` hands a frame over; `admit(peer, method)` is this side's part: it raises BadCommand for an unknown
+ * method and for a peer without the right.
+ */
 export class Calls {
   private nextId = 0;
   private readonly answering = new Map<string, number>(); // by peer: how many of its requests
   private readonly open = new Map<number, Waiting>();
   private readonly large = new LargeBodies();
   private readonly send: (peer: string, frame: Frame) => void;
-  private readonly answer: (peer: string, method: string, body: Body) => Promise<Body>;
+  private readonly admit: (peer: string, method: string) => Admitted;
 
-  constructor(
-    send: (peer: string, frame: Frame) => void,
-    answer: (peer: string, method: string, body: Body) => Promise<Body>,
-  ) {
+  constructor(send: (peer: string, frame: Frame) => void, admit: (peer: string, method: string) => Admitted) {
     this.send = send;
-    this.answer = answer;
+    this.admit = admit;
   }
 
   /**
-   * The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so), or
-   * ConnectionLost, also when it comes too late.
+   * The other side's answer. Raises MeshError with its refusal (NotLeader, BeginAnew where it says so), BadCommand for
+   * what is too long to be said and for what is no answer to this, or ConnectionLost, also when it comes too late.
    */
-  async call(peer: string, method: string, body: Body, timeoutS = CALL_TIMEOUT_S): Promise<Body> {
+  async call<T, A>(peer: string, kind: RequestKind<T, A>, said: T, timeoutS = CALL_TIMEOUT_S): Promise<A> {
+    const { method, maxBodyBytes, maxAnswerBytes } = kind;
+    const body = bytesOf(kind.codec.encode(said) as Body);
+    checkBytes(method, body, maxBodyBytes);
     const id = (this.nextId += 1);
     let late: ReturnType<typeof setTimeout> | undefined;
     try {
-      return await new Promise<Body>((resolve, reject) => {
-        this.open.set(id, { peer, sinceS: nowS(), resolve, reject });
+      const answered = await new Promise<Body>((resolve, reject) => {
+        this.open.set(id, { peer, maxAnswerBytes, sinceS: nowS(), resolve, reject });
         const text = `peer ${peer} did not answer within ${timeoutS} s`;
         late = setTimeout(() => reject(new ConnectionLost(text)), timeoutS * 1000);
-        this.send(peer, { kind: 'REQUEST', id, method, body: bytesOf(body) });
+        this.send(peer, { kind: 'REQUEST', id, method, body });
       });
+      return readAnswer(kind, answered);
     } finally {
       clearTimeout(late);
       this.open.delete(id);
@@ -84,6 +92,7 @@ export class Calls {
       return;
     }
     try {
+      checkBytes('an answer', frame.body, waiting.maxAnswerBytes);
       waiting.resolve(objectOf(frame.body));
     } catch (error) {
       waiting.reject(error instanceof PeerError ? error : new BadCommand('an answer that is no JSON object'));
@@ -98,30 +107,36 @@ export class Calls {
   }
 
   private async respond(peer: string, frame: Request): Promise<void> {
-    const reply = (status: number, message: string, body: Body): void => {
+    const reply = (status: number, message: string, body: Uint8Array<ArrayBuffer>): void => {
       try {
         this.send(peer, {
           kind: 'RESPONSE',
           id: frame.id,
           status,
           message: cut(message),
-          body: bytesOf(body),
+          body,
         });
       } catch (error) {
         if (!(error instanceof PeerError)) throw error;
       }
     };
     try {
+      const { maxBodyBytes, maxAnswerBytes, answer } = this.admit(peer, frame.method);
+      checkBytes(frame.method, frame.body, maxBodyBytes);
       const isLarge = frame.body.length > LARGE_BODY_BYTES;
       const said = isLarge ? await this.large.read(peer, frame.body) : objectOf(frame.body);
-      reply(STATUS.ok, '', await this.answer(peer, frame.method, said));
+      const body = bytesOf(await answer(said));
+      checkBytes(`the answer to ${frame.method}`, body, maxAnswerBytes);
+      reply(STATUS.ok, '', body);
     } catch (error) {
-      if (error instanceof NotLeader) reply(STATUS.elsewhere, error.message, { leader: error.leader });
-      else if (error instanceof BeginAnew) reply(STATUS.anew, error.message, { above: error.above });
-      else if (error instanceof PeerError) reply(STATUS.refused, error.message, {});
+      const refuse = (status: number, message: string, body: Body): void =>
+        reply(status, message, bytesOf(body));
+      if (error instanceof NotLeader) refuse(STATUS.elsewhere, error.message, { leader: error.leader });
+      else if (error instanceof BeginAnew) refuse(STATUS.anew, error.message, { above: error.above });
+      else if (error instanceof PeerError) refuse(STATUS.refused, error.message, {});
       else {
         reportError(error);
-        reply(STATUS.failed, 'the other peer failed', {});
+        refuse(STATUS.failed, 'the other peer failed', {});
       }
     }
   }
@@ -175,9 +190,19 @@ function refusalOf({ status, message, body }: Response): MeshError {
 
 function named(body: Uint8Array): Body {
   try {
+    checkBytes('a refusal', body, MAX_REFUSAL_BYTES);
     return objectOf(body);
   } catch {
     return {}; // it names nothing
+  }
+}
+
+/** Raises BadCommand for JSON of more than `most` bytes. */
+function checkBytes(what: string, { length }: Uint8Array, most: number): void {
+  if (length > most) {
+    throw new BadCommand(
+      `${what}: expected at most ${most} bytes of JSON, got ${length}; say less, or in parts`,
+    );
   }
 }
 

@@ -8,12 +8,14 @@ import type { Body, Codec } from './json_codec';
 /** Who may send a request: any peer that is connected, members of the mesh, or the member that leads. */
 export type Sender = 'anyone' | 'members' | 'leader';
 
-/** `codec` is of its bodies, `answer` of the answers to it. */
+/** `codec` is of its bodies, `answer` of the answers to it; each with how many bytes of JSON it may have. */
 export interface RequestKind<T, A> {
   readonly method: string;
   readonly sender: Sender;
   readonly codec: Codec<T>;
+  readonly maxBodyBytes: number;
   readonly answer: Codec<A>;
+  readonly maxAnswerBytes: number;
 }
 
 /** What the answer `body` says. Raises BadCommand for one that is no answer to this. */

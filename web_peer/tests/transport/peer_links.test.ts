@@ -11,6 +11,7 @@ import { text } from '../../src/wire/json_codec';
 import { nothing, type RequestKind } from '../../src/wire/request_kind';
 
 const [ANN, BOB] = ['a'.repeat(32), 'b'.repeat(32)];
+const SHORT = { maxBodyBytes: 16, maxAnswerBytes: 64 } as const;
 const PROBE: Frame = { kind: 'PROBE', nonce: 1, body: new Uint8Array() };
 
 /** Links of Ann, whose browser makes no connection. */
@@ -70,8 +71,8 @@ it('a member to whom no connection stands any more is unreached as long as it is
 
 it('this peer asks itself as others ask it', async () => {
   const ann = links();
-  const mine = { method: 'mine', sender: 'members', codec: nothing, answer: text } as const;
-  const led = { method: 'led', sender: 'leader', codec: nothing, answer: text } as const;
+  const mine = { method: 'mine', sender: 'members', ...SHORT, codec: nothing, answer: text } as const;
+  const led = { method: 'led', sender: 'leader', ...SHORT, codec: nothing, answer: text } as const;
   ann.on(mine, (peer) => peer);
   ann.on(led, (peer) => peer);
   await expect(ann.call(ANN, mine, null)).rejects.toThrow(BadCommand);

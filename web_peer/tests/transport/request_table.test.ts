@@ -7,6 +7,7 @@ import { Requests } from '../../src/transport/request_table';
 import type { Codec } from '../../src/wire/json_codec';
 import { nothing } from '../../src/wire/request_kind';
 
+const SHORT = { maxBodyBytes: 16, maxAnswerBytes: 32 } as const;
 const answer: Codec<string> = { decode: String, encode: (peer) => ({ peer }) };
 
 /** Ann is a member and Bob leads; Cho is connected, and neither. */
@@ -15,7 +16,7 @@ function table(): Requests {
     who === 'leader' ? peer === 'bob' : ['ann', 'bob'].includes(peer);
   const requests = new Requests(isOne);
   for (const sender of ['anyone', 'members', 'leader'] as const) {
-    requests.on({ method: sender, sender, codec: nothing, answer }, (peer) => peer);
+    requests.on({ method: sender, sender, ...SHORT, codec: nothing, answer }, (peer) => peer);
   }
   return requests;
 }
@@ -36,15 +37,22 @@ describe('a request', () => {
   it('that nobody handles is refused, also one that was handled before', async () => {
     const requests = table();
     await expect(requests.answer('ann', 'other', {})).rejects.toThrow('unknown request other');
-    const other = { method: 'other', sender: 'anyone', codec: nothing, answer: nothing } as const;
+    const other = { method: 'other', sender: 'anyone', ...SHORT, codec: nothing, answer: nothing } as const;
     const end = requests.on(other, () => null);
     await expect(requests.answer('ann', 'other', {})).resolves.toEqual({});
     end();
     await expect(requests.answer('ann', 'other', {})).rejects.toThrow(BadCommand);
   });
 
+  it('is refused before its body is read where its sender may not ask', () => {
+    expect(table().admit('ann', 'members')).toMatchObject(SHORT);
+    expect(() => table().admit('cho', 'members')).toThrow('a member');
+    expect(() => table().admit('ann', 'leader')).toThrow('who coordinates');
+    expect(() => table().admit('ann', 'other')).toThrow('unknown request');
+  });
+
   it('has one handler', () => {
-    const again = { method: 'anyone', sender: 'members', codec: nothing, answer } as const;
+    const again = { method: 'anyone', sender: 'members', ...SHORT, codec: nothing, answer } as const;
     expect(() => table().on(again, () => '')).toThrow('has a handler already');
   });
 
@@ -58,7 +66,9 @@ describe('a request', () => {
       encode: (at) => ({ at }),
     };
     const requests = table();
-    requests.on({ method: 'at', sender: 'members', codec, answer: codec }, (_, at) => seen.push(at));
+    requests.on({ method: 'at', sender: 'members', ...SHORT, codec, answer: codec }, (_, at) =>
+      seen.push(at),
+    );
     await expect(requests.answer('cho', 'at', {})).rejects.toThrow('a member');
     await expect(requests.answer('ann', 'at', {})).rejects.toThrow('expected at');
     await expect(requests.answer('ann', 'at', { at: '7' })).resolves.toEqual({ at: 1 });

@@ -15,7 +15,7 @@ from peer.bench.abuse.clients import CLIENTS
 from peer.bench.abuse.kinds import KINDS, Messages, Posts, Requests, unknown
 from peer.bench.abuse.measurement import Seen, Window, figures_of, over_quiet
 from peer.gateway.incoming_bodies import MAX_BODY_BYTES
-from peer.limits import MAX_CONTROL_FRAME_BYTES
+from peer.wire.generated.requests import PROPOSE
 from planner.service.planning_service import decode_asked
 from signaling.generated.messages import MAX_CLIENT_BYTES
 from tests.patience import WITHIN_S
@@ -33,7 +33,7 @@ def test_what_is_sent_is_within_what_is_taken(kind: str) -> None:
     elif isinstance(abuse, Messages):
         assert all(len(text) <= MAX_CLIENT_BYTES for text in abuse.texts)
     elif isinstance(abuse, Requests):
-        assert all(len(body) <= MAX_CONTROL_FRAME_BYTES for body in abuse.bodies)
+        assert all(len(body) <= PROPOSE.max_body_bytes for body in abuse.bodies)
 
 
 def test_forms_and_plans_are_what_they_should_be() -> None:

@@ -4,7 +4,7 @@
  * Generated from schema/requests.toml by `make generate`: change that, not this.
  */
 
-import { MAX_BODY_BYTES } from '../../limits';
+import { MAX_BODY_BYTES, MAX_ENTRY_BYTES } from '../../limits';
 import {
   type Codec,
   exactly,
@@ -36,6 +36,7 @@ export const MAX_RUN_STAGES = 256; // of one run
 export const MAX_LEFT_RANK = 16; // axes of a value that is left for a peer, as of RUN_VALUE
 export const MAX_CLAIMS = 256; // of a `work`
 export const MAX_RELAY_HOSTS = 4; // addresses of a peer that hands on for two others
+export const MAX_HELD_BYTES = 160 * 1024; // of a UnitsHeld or DecoderHeld
 export const MAX_REPORTED = 1024; // runs, round trips, breakers and the like in what a peer says of itself
 export const MAX_VOTERS_TOLD = 256;
 
@@ -629,13 +630,13 @@ export const joinAnswerCodec = record<JoinAnswer>(
 export const measuredRequestCodec = record<MeasuredRequest>(
   'MeasuredRequest',
   {
-    command: prose(MAX_BODY_BYTES),
+    command: prose(MAX_ENTRY_BYTES),
     again: flag,
   }, { since: { again: false } });
 export const heldRequestCodec = record<HeldRequest>(
   'HeldRequest',
   {
-    command: prose(MAX_BODY_BYTES),
+    command: prose(MAX_HELD_BYTES),
   });
 export const drainRequestCodec = record<DrainRequest>(
   'DrainRequest',
@@ -655,7 +656,7 @@ export const suspectRequestCodec = record<SuspectRequest>(
 export const proposeRequestCodec = record<ProposeRequest>(
   'ProposeRequest',
   {
-    command: prose(MAX_BODY_BYTES),
+    command: prose(MAX_ENTRY_BYTES),
   });
 export const workRequestCodec = record<WorkRequest>(
   'WorkRequest',
@@ -667,163 +668,217 @@ export const STATUS: RequestKind<null, StatusAnswer> = {
   method: 'status',
   sender: 'anyone',
   codec: nothing,
+  maxBodyBytes: 2048,
   answer: statusAnswerCodec,
+  maxAnswerBytes: 524288,
 };
 export const LEADER: RequestKind<null, LeaderAnswer> = {
   method: 'leader',
   sender: 'anyone',
   codec: nothing,
+  maxBodyBytes: 2048,
   answer: leaderAnswerCodec,
+  maxAnswerBytes: 65536,
 };
 export const MEASURE_LINK: RequestKind<null, MeasureLinkAnswer> = {
   method: 'measure_link',
   sender: 'anyone',
   codec: nothing,
+  maxBodyBytes: 2048,
   answer: measureLinkAnswerCodec,
+  maxAnswerBytes: 2048,
 };
 export const RELAY: RequestKind<RelayRequest, RelayAnswer> = {
   method: 'relay',
   sender: 'anyone',
   codec: relayRequestCodec,
+  maxBodyBytes: 8192,
   answer: relayAnswerCodec,
+  maxAnswerBytes: 26624,
 };
 export const WAIT: RequestKind<WaitRequest, WaitAnswer> = {
   method: 'wait',
   sender: 'anyone',
   codec: waitRequestCodec,
+  maxBodyBytes: 2048,
   answer: waitAnswerCodec,
+  maxAnswerBytes: 8192,
 };
 export const KV_DIGEST: RequestKind<KvDigestRequest, KvDigestAnswer> = {
   method: 'kv_digest',
   sender: 'anyone',
   codec: kvDigestRequestCodec,
+  maxBodyBytes: 2048,
   answer: kvDigestAnswerCodec,
+  maxAnswerBytes: 262144,
 };
 export const KV_COPY: RequestKind<KvCopyRequest, KvCopyAnswer> = {
   method: 'kv_copy',
   sender: 'anyone',
   codec: kvCopyRequestCodec,
+  maxBodyBytes: 2048,
   answer: kvCopyAnswerCodec,
+  maxAnswerBytes: 2048,
 };
 export const RUN_OPEN: RequestKind<RunOpenRequest, null> = {
   method: 'run_open',
   sender: 'members',
   codec: runOpenRequestCodec,
+  maxBodyBytes: 65536,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const RUN_CLOSE: RequestKind<RunCloseRequest, null> = {
   method: 'run_close',
   sender: 'members',
   codec: runCloseRequestCodec,
+  maxBodyBytes: 2048,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const RUN_FOLDER: RequestKind<null, RunFolderAnswer> = {
   method: 'run_folder',
   sender: 'members',
   codec: nothing,
+  maxBodyBytes: 2048,
   answer: runFolderAnswerCodec,
+  maxAnswerBytes: 8192,
 };
 export const RUN_LEFT: RequestKind<RunLeftRequest, null> = {
   method: 'run_left',
   sender: 'members',
   codec: runLeftRequestCodec,
+  maxBodyBytes: 2048,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const LIVE: RequestKind<LiveRequest, null> = {
   method: 'live',
   sender: 'anyone',
   codec: liveRequestCodec,
+  maxBodyBytes: 482304,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const TYPING: RequestKind<TypingRequest, null> = {
   method: 'typing',
   sender: 'anyone',
   codec: typingRequestCodec,
+  maxBodyBytes: 2048,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const CHECK: RequestKind<CheckRequest, CheckAnswer> = {
   method: 'check',
   sender: 'members',
   codec: checkRequestCodec,
+  maxBodyBytes: 29696,
   answer: checkAnswerCodec,
+  maxAnswerBytes: 2048,
 };
 export const WITNESS: RequestKind<WitnessRequest, WitnessAnswer> = {
   method: 'witness',
   sender: 'members',
   codec: witnessRequestCodec,
+  maxBodyBytes: 8192,
   answer: witnessAnswerCodec,
+  maxAnswerBytes: 1032192,
 };
 export const ODD: RequestKind<OddRequest, null> = {
   method: 'odd',
   sender: 'members',
   codec: oddRequestCodec,
+  maxBodyBytes: 2048,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const MEASURE: RequestKind<MeasureRequest, MeasureAnswer> = {
   method: 'measure',
   sender: 'leader',
   codec: measureRequestCodec,
+  maxBodyBytes: 8192,
   answer: measureAnswerCodec,
+  maxAnswerBytes: 2048,
 };
 export const JOIN: RequestKind<JoinRequest, JoinAnswer> = {
   method: 'join',
   sender: 'anyone',
   codec: joinRequestCodec,
+  maxBodyBytes: 8192,
   answer: joinAnswerCodec,
+  maxAnswerBytes: 2048,
 };
 export const MEASURED: RequestKind<MeasuredRequest, null> = {
   method: 'measured',
   sender: 'members',
   codec: measuredRequestCodec,
+  maxBodyBytes: 525312,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const HELD: RequestKind<HeldRequest, null> = {
   method: 'held',
   sender: 'members',
   codec: heldRequestCodec,
+  maxBodyBytes: 196608,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const DRAIN: RequestKind<DrainRequest, null> = {
   method: 'drain',
   sender: 'members',
   codec: drainRequestCodec,
+  maxBodyBytes: 8192,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const PAUSED: RequestKind<PausedRequest, null> = {
   method: 'paused',
   sender: 'members',
   codec: pausedRequestCodec,
+  maxBodyBytes: 8192,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const LEAVING: RequestKind<null, null> = {
   method: 'leaving',
   sender: 'members',
   codec: nothing,
+  maxBodyBytes: 2048,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const LEFT: RequestKind<null, null> = {
   method: 'left',
   sender: 'anyone',
   codec: nothing,
+  maxBodyBytes: 2048,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const SUSPECT: RequestKind<SuspectRequest, null> = {
   method: 'suspect',
   sender: 'members',
   codec: suspectRequestCodec,
+  maxBodyBytes: 8192,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const PROPOSE: RequestKind<ProposeRequest, null> = {
   method: 'propose',
   sender: 'members',
   codec: proposeRequestCodec,
+  maxBodyBytes: 787456,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 export const WORK: RequestKind<WorkRequest, null> = {
   method: 'work',
   sender: 'members',
   codec: workRequestCodec,
+  maxBodyBytes: 131072,
   answer: nothing,
+  maxAnswerBytes: 2048,
 };
 
 /** What is asked of whoever leads. */
