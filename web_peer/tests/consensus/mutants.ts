@@ -16,7 +16,7 @@ import type { AnyCore } from '../sim-consensus/member';
 const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const PATCHES = join(ROOT, 'tests/consensus/mutant_patches');
 const SOURCE = 'web_peer/src/consensus';
-const BENEATH = 'web_peer/src/wire'; // what the core imports beside itself
+const BENEATH = ['web_peer/src', 'web_peer/src/wire']; // what the core imports beside itself
 
 /** In the file `path`, `before` becomes `after`; both are whole lines. */
 export interface Edit {
@@ -76,7 +76,7 @@ export async function coreOf({ name, edits }: Mutant): Promise<() => AnyCore> {
   if (ours.length === 0) throw new Error(`${name}: expected an edit of ${SOURCE}, found none`);
   const folder = mkdtempSync(join(tmpdir(), 'mutant-'));
   try {
-    for (const from of [SOURCE, BENEATH]) {
+    for (const from of [SOURCE, ...BENEATH]) {
       mkdirSync(join(folder, from), { recursive: true });
       for (const file of readdirSync(join(ROOT, from))) {
         if (!file.endsWith('.ts')) continue;
