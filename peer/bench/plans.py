@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass, field, replace
 from itertools import combinations, permutations
 from pathlib import Path
@@ -132,7 +132,8 @@ async def _bench(args: argparse.Namespace, store: Store, model_id: str) -> dict[
         tried = _plans(request, units, names, threads, 2 if args.quick else args.grain)
         chosen = tried[0]
         say(f"{len(tried)} plans; the planner chooses {'-'.join(chosen.names)}")
-        prompt = mesh.text.encode_chat([Message("user", QUESTION)])
+        with closing(mesh.conversation()) as talk:
+            prompt = (await talk.prompt([Message("user", QUESTION)])).tokens
         tokens = 16 if args.quick else args.tokens
         for number, one in enumerate(tried, start=1):
             one.gaps_s += await _measured(mesh, one.plan, prompt, tokens)
@@ -215,7 +216,7 @@ def _threads(state: MeshState, peer: str) -> int:
     return profile.threads if profile is not None else 0
 
 
-async def _measured(mesh: MeshMember, plan: Plan, prompt: list[int], tokens: int) -> list[float]:
+async def _measured(mesh: MeshMember, plan: Plan, prompt: Sequence[int], tokens: int) -> list[float]:
     """Seconds from token to token of one answer over `plan`, once it serves."""
     coordinating = mesh.leadership.current
     if coordinating is None:
@@ -249,7 +250,9 @@ async def _measured(mesh: MeshMember, plan: Plan, prompt: list[int], tokens: int
     raise CannotServe(f"the plan {places} does not serve within {WITHIN_S:.0f} s")
 
 
-async def _answered(mesh: MeshMember, prompt: list[int], tokens: int) -> tuple[list[float], tuple[str, ...]]:
+async def _answered(
+    mesh: MeshMember, prompt: Sequence[int], tokens: int
+) -> tuple[list[float], tuple[str, ...]]:
     """When each token came, and over which peers the last one did."""
     talk = mesh.conversation()
     at: list[float] = []

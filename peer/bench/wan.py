@@ -62,6 +62,7 @@ async def _measure(
     cuts = tuple(int(cut) for cut in balanced_cuts(len(manifest.units), STAGES).split(","))
     promise = MeshOptions(CONTEXT, CONVERSATIONS, "latency", cuts, chosen("basic", None, None, None, ()))
     shape = Shape(model_id, promise, STAGES, Lent(PLEDGE_BYTES), 1, "auto")
+    # Before there is a mesh here whose heartbeats it could hold up.
     prompt = text_of(store, manifest).encode_chat([Message("user", QUESTION)])
     long = (prompt * (FIRST_TOKENS // len(prompt) + 1))[:FIRST_TOKENS]
     away = Conditions(delay_s=args.delay_ms / 1000, loss=args.loss)

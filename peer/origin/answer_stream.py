@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from peer.errors import AnswerFailed, ConnectFailed, ConnectionLost, ContextOverflow, MustContribute, NoPlan
 from peer.model.chat_template import Message
-from peer.model.prompts import Prompts
+from peer.model.prompts import Prompt, Prompts
 from peer.model.tokenizer import StopStrings, StreamingDetokenizer
 from peer.origin.arithmetic_changes import Crossing, Crossings, parts_of
 from peer.origin.session_host import Outcome, SessionHost
@@ -206,9 +206,13 @@ class Conversation:
 
         Raises AnswerFailed (MeshFull, MustContribute), NoPlan, ContextOverflow or ConnectFailed.
         """
-        prompt = await self._prompts.chat(messages, self._context)
+        prompt = await self.prompt(messages)
         async for piece in self.tokens(prompt.tokens, replace(settings, front=prompt.front)):
             yield piece
+
+    async def prompt(self, messages: Sequence[Message]) -> Prompt:
+        """Returns `messages` as tokens, made in the process for texts where that may take long. Raises as `chat`."""
+        return await self._prompts.chat(messages, self._context)
 
     @property
     def route(self) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ async def answer_all(
     try:
         found = await asyncio.gather(
             *(
-                _answer(mesh, talk, question, number, on_token)
+                _answer(talk, question, number, on_token)
                 for number, (talk, question) in enumerate(zip(talks, asked, strict=True))
             )
         )
@@ -73,9 +73,9 @@ async def answer_all(
 
 
 async def _answer(
-    mesh: MeshMember, talk: Conversation, question: Question, number: int, on_token: OnToken
+    talk: Conversation, question: Question, number: int, on_token: OnToken
 ) -> tuple[Stream, int]:
-    prompt = mesh.text.encode_chat([Message("user", question.text)])
+    prompt = (await talk.prompt([Message("user", question.text)])).tokens
     settings = Settings(question.sampling, question.tokens, ignore_end=True)
     asked_s = time.perf_counter()
     tokens: list[int] = []
