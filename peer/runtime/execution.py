@@ -313,9 +313,12 @@ class _Binding:
         self._kept.append(array)
         self._io.bind_output(name, _CPU, array.dtype.type, list(array.shape), array.ctypes.data)
 
-    def updated_in_place(self, name: str, device: OrtDevice, shape: list[int], address: int) -> None:
+    def updated_in_place(
+        self, name: str, outputs: Collection[str], device: OrtDevice, shape: list[int], address: int
+    ) -> None:
         self._io.bind_input(name, device, np.float32, shape, address)
-        self._io.bind_output(f"{name}.out", device, np.float32, shape, address)
+        for output in outputs:
+            self._io.bind_output(output, device, np.float32, shape, address)
 
     def run(self) -> None:
         self._session.run_with_iobinding(self._io, None)
@@ -352,6 +355,11 @@ class _KvArrays:
 
     def __init__(self, shard: Shard) -> None:
         self._sizes = {name: (pair.heads, pair.head_size) for pair in shard.kv for name in pair.names}
+        self._outputs = {  # of shared keys and values both lie in one array
+            name: pair.outputs if pair.shared else (output,)
+            for pair in shard.kv
+            for name, output in zip(pair.names, pair.outputs, strict=False)
+        }
         self._windowed = frozenset(
             name for pair in shard.kv for name in pair.names if pair.window is not None
         )
@@ -504,7 +512,8 @@ class _KvArrays:
                 start = self._device[name].data_ptr()
             else:
                 device, start = _CPU, self._host[name].ctypes.data
-            binding.updated_in_place(name, device, shape, start + span.start * self._row_bytes(name))
+            address = start + span.start * self._row_bytes(name)
+            binding.updated_in_place(name, self._outputs[name], device, shape, address)
 
     def close(self) -> None:
         self._host.clear()

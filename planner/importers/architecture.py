@@ -6,7 +6,7 @@ become units.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
 from planner.model.sampling_defaults import SamplingDefaults
@@ -26,6 +26,7 @@ MOST_COUNTS: Final = {  # of an architecture, each at least 1
 
 NormKind = Literal["rms", "layer"]  # "layer": the mean is taken away first
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
+Scores = Literal["softmax", "sigmoid"]
 HeadNorm = Literal[
     "head", "row"
 ]  # of q and k: over each head with the same weights, or over all heads at once
@@ -50,6 +51,37 @@ class RopeScaling:
 
 
 @dataclass(frozen=True, slots=True)
+class Latent:
+    """Multi-head latent attention (arXiv 2405.04434, section 2.1): of each token `rank` numbers are cached, of which
+    keys and values of all heads are made, and the `rope_dims` numbers of a key that turn, which all heads share.
+
+    A head compares `plain` numbers that do not turn beside these, and makes `value` numbers. `query_rank`: queries are
+    made of so many numbers; 0: of the row itself. `joint`: the file has what makes keys and values in one tensor.
+    """
+
+    rank: int
+    plain: int
+    value: int
+    query_rank: int
+    epsilon: float  # of the norms of `rank` and of `query_rank` numbers
+    joint: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """How a router chooses experts. `groups`: they lie in so many of one size, of which `groups_chosen` with the best
+    scores are looked at: the best of a group counts, of sigmoid scores the best two. `corrected`: a number of each
+    expert is added to its score where it is chosen, not to its share. `scale`: of shares.
+    """
+
+    scores: Scores = "softmax"
+    groups: int = 1
+    groups_chosen: int = 1
+    corrected: bool = False
+    scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class BlockKind:
     """What sets blocks of one model apart. `window`: only so many last tokens are looked at. `table`: the rotary table
     that turns q and k, -1 for none.
@@ -61,7 +93,8 @@ class BlockKind:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """Shapes and features of one model. All counts are per model, `head_size` is per attention head.
+    """Shapes and features of one model. All counts are per model, `head_size` is per attention head; with latent
+    attention, of the one head that is cached.
 
     The defaults of features are those of Llama. A block adds o(attention(norm(x))) to x, then down(act(gate) * up) of
     norm(x). Where `parallel`, both take the same x and both are added to it.
@@ -107,7 +140,12 @@ class Architecture:
     expert_units: int = (
         1  # of a block, each with some of its experts, so that these can lie on different peers
     )
-    shared_ffn: int = 0  # width of an expert that every token has, with a gate of its own; 0: none
+    shared_ffn: int = 0  # width of an expert that every token has; 0: none
+    shared_gated: bool = True  # its share of a token is a sigmoid; else 1
+    routing: Routing = Routing()
+    dense: frozenset[int] = frozenset()  # blocks without experts, where there are some in others
+    dense_ffn: int = 0  # width of these
+    latent: Latent | None = None
     embedding_scale: float = 1.0
     residual_scale: float = 1.0  # of what is added to the rows
     attention_scale: float | None = None  # of scores; None: one over the root of the head size
@@ -136,6 +174,14 @@ class Architecture:
         start = part * first + min(part, more)
         return range(start, start + first + (part < more))
 
+    def of_block(self, block: int) -> Architecture:
+        """The numbers of a block: without experts where it has none."""
+        return replace(self, experts=0, ffn=self.dense_ffn) if block in self.dense else self
+
+    def parts(self, block: int) -> range:
+        """Numbers of the units that the feed-forward of a block is divided among."""
+        return range(0 if self.parallel else 1 if block in self.dense else self.expert_units)
+
     def kind(self, block: int) -> BlockKind:
         """Of which kind a block is."""
         return self.pattern[block % len(self.pattern)]
@@ -147,12 +193,13 @@ class SourceModel(Protocol):
     embed.weight, embed.positions (positions), head.weight (absent when tied), head.norm, and per block i:
     attn.{i}.norm, attn.{i}.q|k|v|o, attn.{i}.q_bias|k_bias|v_bias (qkv_bias), attn.{i}.o_bias, attn.{i}.q_norm|k_norm
     (qk_norm), ffn.{i}.norm, ffn.{i}.gate (gated), ffn.{i}.up|down, ffn.{i}.gate_bias|up_bias|down_bias (ffn_bias),
-    attn.{i}.sinks (sinks), attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias,
-    head.norm_bias.
+    instead of q, k and v of a latent attention attn.{i}.q (or attn.{i}.q_a|q_a_norm|q_b: query_rank), attn.{i}.kv_a,
+    attn.{i}.kv_a_norm and attn.{i}.k_b|v_b, rows of each head below one another, attn.{i}.sinks (sinks),
+    attn.{i}.after, ffn.{i}.after (norm_after). Each norm may have a bias: attn.{i}.norm_bias, head.norm_bias.
     Where there are experts: ffn.{i}.router, ffn.{i}.gate_e{N}|up_e{N}|down_e{N} instead of gate, up and down, and
-    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn), ffn.{i}.router_bias (router_bias) and
-    ffn.{i}.gate_bias_e{N}|up_bias_e{N}|down_bias_e{N} (expert_bias). Where rows are encoded: cross.{i}.norm|q|k|v|o
-    with biases as those of attn.{i}.
+    ffn.{i}.shared_gate|shared_up|shared_down|shared_share (shared_ffn), ffn.{i}.router_bias (router_bias),
+    ffn.{i}.router_correction (corrected) and ffn.{i}.gate_bias_e{N}|up_bias_e{N}|down_bias_e{N} (expert_bias). Where
+    rows are encoded: cross.{i}.norm|q|k|v|o with biases as those of attn.{i}.
     """
 
     @property

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Final
 
-from planner.importers.architecture import Architecture, BlockKind
+import numpy as np
+from onnx import TensorProto, helper
+
+from planner.importers.architecture import Architecture, BlockKind, Latent
 from planner.importers.rotary import turning
 from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
+
+LEAST_SHARES: Final = 1e-20  # of all that are chosen together, where each is a sigmoid
+NEVER: Final = -1e30  # the score of an expert in a group that is not chosen
 
 
 def embed_graph(a: Architecture) -> bytes:
@@ -45,14 +51,13 @@ def cross_graph(a: Architecture) -> bytes:
 def ffn_graph(a: Architecture, part: int = 0) -> bytes:
     """Feed-forward of a block; of one with experts in several units, that of unit `part`."""
     graph = UnitGraph()
+    rows, sums = _halves(graph, a)
+    normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
     if a.experts:
-        rows, sums = _halves(graph, a)
-        normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
         made = _experts(graph, a, normed, sums, part)
         return graph.finish(_row(graph, a, made if part == a.expert_units - 1 else rows, made))
-    normed = _norm(graph, a, INPUT, "norm") if a.norm_before else INPUT
-    made = graph.one("Add", INPUT, _after(graph, a, _feed_forward(graph, a, normed), "after"))
-    return graph.finish(_of_tokens(graph, a, made))
+    made = graph.one("Add", rows, _after(graph, a, _feed_forward(graph, a, normed), "after"))
+    return graph.finish(_row(graph, a, *[_of_tokens(graph, a, made)] * 2))
 
 
 def block_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
@@ -114,6 +119,8 @@ def _of_tokens(graph: UnitGraph, a: Architecture, made: str) -> str:
 
 
 def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) -> str:
+    if a.latent is not None:
+        return _latent_attention(graph, a, a.latent, normed)
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     qkv = graph.linear(normed, "qkv", queries + 2 * keys, a.hidden, bias="qkv.bias" if a.qkv_bias else "")
     operands = _normed_heads(graph, a, qkv) if a.qk_norm else [qkv]
@@ -136,6 +143,40 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
         *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=kind.table, **more
     )
     return graph.linear(attended, "o", a.hidden, queries, bias="o.bias" if a.o_bias else "")
+
+
+def _latent_attention(graph: UnitGraph, a: Architecture, latent: Latent, normed: str) -> str:
+    """Attention to what is cached of tokens as it is: what would make keys of it is applied to queries, what would make
+    values to what was taken of it (arXiv 2405.04434, section 2.1.2).
+    """
+    heads, turns = a.heads, a.rope_dims
+    queries = heads * (latent.plain + turns)
+    first = latent.query_rank or queries
+    both = graph.linear(normed, "q_kv", first + latent.rank + turns, a.hidden)
+    q, kept, key = graph.add("Split", both, graph.sizes(first, latent.rank, turns), outputs=3, axis=-1)
+    if latent.query_rank:
+        q = graph.linear(graph.norm(q, "q_norm", latent.epsilon), "q_b", queries, latent.query_rank)
+    by_head = graph.one("Reshape", q, graph.sizes(0, 0, heads, latent.plain + turns))
+    plain, turned = graph.add("Split", by_head, graph.sizes(latent.plain, turns), outputs=2, axis=-1)
+    compared = graph.one("MatMul", graph.one("Transpose", plain, perm=[0, 2, 1, 3]), "k_b")
+    compared = graph.one("Transpose", compared, perm=[0, 2, 1, 3])
+    turned, key = (_scaled(graph, each, a.rope_amplitude) for each in (turned, key))
+    q = graph.one("Reshape", graph.one("Concat", turned, compared, axis=-1), graph.sizes(0, 0, -1))
+    key = graph.one("Concat", key, graph.norm(kept, "kv_norm", latent.epsilon), axis=-1)
+    attended = graph.attention(
+        q,
+        key,
+        heads=heads,
+        kv_heads=1,
+        head_size=a.head_size,
+        scale=a.attention_scale or (latent.plain + turns) ** -0.5,
+    )
+    seen = graph.one("Reshape", attended, graph.sizes(0, 0, heads, a.head_size))
+    _, seen = graph.add("Split", seen, graph.sizes(turns, latent.rank), outputs=2, axis=-1)
+    values = graph.one("MatMul", "v_b", graph.one("Transpose", seen, perm=[0, 2, 3, 1]))
+    values = graph.one("Transpose", values, perm=[0, 3, 1, 2])
+    flat = graph.one("Reshape", values, graph.sizes(0, 0, -1))
+    return graph.linear(flat, "o", a.hidden, heads * latent.value)
 
 
 def _normed_heads(graph: UnitGraph, a: Architecture, qkv: str) -> list[str]:
@@ -191,13 +232,7 @@ def _row(graph: UnitGraph, a: Architecture, rows: str, sums: str) -> str:
 
 def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: int) -> str:
     """`sums` plus what those experts of the unit make that each token's router chooses."""
-    bias = "router.bias" if a.router_bias else ""
-    likely = graph.one("Softmax", graph.linear(normed, "router", a.experts, a.hidden, bias=bias), axis=-1)
-    best, which = graph.add("TopK", likely, graph.sizes(a.experts_chosen), outputs=2, axis=-1)
-    if a.experts_normed:
-        best = graph.one("Div", best, graph.one("ReduceSum", best, graph.sizes(-1), keepdims=1))
-    none = graph.one("ConstantOfShape", graph.one("Shape", likely))
-    shares = graph.one("ScatterElements", none, which, best, axis=-1)
+    shares = _shares(graph, a, normed)
     base = graph.one("Add", sums, _shared(graph, a, normed)) if a.shared_ffn and not part else sums
     own = a.experts_of(part)
     if len(own) < a.experts:
@@ -217,12 +252,56 @@ def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: in
     )
 
 
+def _shares(graph: UnitGraph, a: Architecture, normed: str) -> str:
+    """Of each token the share of every expert, 0 where it is not chosen."""
+    routing = a.routing
+    bias = "router.bias" if a.router_bias else ""
+    logits = graph.linear(normed, "router", a.experts, a.hidden, bias=bias)
+    is_soft = routing.scores == "softmax"
+    likely = graph.one("Softmax", logits, axis=-1) if is_soft else graph.one("Sigmoid", logits)
+    ranked = graph.one("Add", likely, "router.correction") if routing.corrected else likely
+    if routing.groups > 1:
+        ranked = _in_groups(graph, a, ranked)
+    best, which = graph.add("TopK", ranked, graph.sizes(a.experts_chosen), outputs=2, axis=-1)
+    if ranked != likely:
+        best = graph.one("GatherElements", likely, which, axis=-1)
+    if a.experts_normed:
+        total = graph.one("ReduceSum", best, graph.sizes(-1), keepdims=1)
+        if not is_soft:
+            total = graph.one("Add", total, graph.constant(np.array(LEAST_SHARES, np.float32)))
+        best = graph.one("Div", best, total)
+    best = _scaled(graph, best, routing.scale)
+    none = graph.one("ConstantOfShape", graph.one("Shape", likely))
+    return graph.one("ScatterElements", none, which, best, axis=-1)
+
+
+def _in_groups(graph: UnitGraph, a: Architecture, scores: str) -> str:
+    """Scores, so low that none is chosen in groups that are not."""
+    routing = a.routing
+    grouped = graph.one("Reshape", scores, graph.sizes(0, 0, routing.groups, a.experts // routing.groups))
+    if routing.scores == "softmax":
+        of_group = graph.one("ReduceMax", grouped, graph.sizes(-1), keepdims=0)
+    else:
+        two, _ = graph.add("TopK", grouped, graph.sizes(2), outputs=2, axis=-1)
+        of_group = graph.one("ReduceSum", two, graph.sizes(-1), keepdims=0)
+    best, which = graph.add("TopK", of_group, graph.sizes(routing.groups_chosen), outputs=2, axis=-1)
+    none = graph.one("ConstantOfShape", graph.one("Shape", of_group))
+    one = helper.make_tensor("", TensorProto.FLOAT, [1], [1.0])
+    ones = graph.one("ConstantOfShape", graph.one("Shape", best), value=one)
+    marks = graph.one("Cast", graph.one("ScatterElements", none, which, ones, axis=-1), to=TensorProto.BOOL)
+    kept = graph.one("Unsqueeze", marks, graph.sizes(-1))
+    least = graph.constant(np.array(NEVER, np.float32))
+    return graph.one("Reshape", graph.one("Where", kept, grouped, least), graph.sizes(0, 0, -1))
+
+
 def _shared(graph: UnitGraph, a: Architecture, normed: str) -> str:
     """What the expert makes that every token has, times the token's share."""
     width = a.shared_ffn
     both = graph.linear(normed, "shared.gate_up", 2 * width, a.hidden)
     gate, up = graph.add("Split", both, graph.sizes(width, width), outputs=2, axis=-1)
     made = graph.linear(graph.one("Mul", _active(graph, a, gate), up), "shared.down", a.hidden, width)
+    if not a.shared_gated:
+        return made
     return graph.one("Mul", made, graph.one("Sigmoid", graph.linear(normed, "shared.share", 1, a.hidden)))
 
 

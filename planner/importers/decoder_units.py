@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from planner.errors import UnknownArchitecture
-from planner.importers.architecture import Architecture, SourceModel
+from planner.importers.architecture import Architecture, Latent, SourceModel
 from planner.importers.decoder_graphs import (
     attn_graph,
     block_graph,
@@ -73,7 +73,7 @@ def decoder_source(
         vocab=a.vocab,
         hidden=a.row,
         context=a.context,
-        scratch=max(2 * a.ffn, 2 * a.shared_ffn, a.row) if a.gated else max(a.ffn, a.row),
+        scratch=_scratch(a),
         rotary=rotary_tables_of(a),
         tokenizer=source.tokenizer,
         sampling=source.sampling,
@@ -81,6 +81,13 @@ def decoder_source(
         blobs=_blobs(source, a, weights),
         units=_units(a),
     )
+
+
+def _scratch(a: Architecture) -> int:
+    """The widest row of activations of a token."""
+    halves = 1 + a.gated
+    widest = max(halves * a.ffn, halves * a.dense_ffn, halves * a.shared_ffn, a.row)
+    return max(widest, a.heads * a.head_size) if a.latent is not None else widest
 
 
 def _check(architecture: Architecture) -> None:
@@ -121,7 +128,7 @@ def _blobs(source: SourceModel, a: Architecture, weights: WeightFormat) -> dict[
             cross = StoredParts(source, weights)
             _cross_parts(cross, a, block)
             plans[f"cross.{block}"] = cross.plan()
-        for part in range(0 if a.parallel else a.expert_units):
+        for part in a.parts(block):
             ffn = StoredParts(source, weights)
             _ffn_parts(ffn, a, block, part)
             plans[_ffn_name(a, block, part)] = ffn.plan()
@@ -140,6 +147,9 @@ def _attn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
     sizes = (("q", queries), ("k", keys), ("v", keys))
     if a.norm_before:
         _norm(blob, a, "norm", f"{prefix}.norm")
+    if a.latent is not None:
+        _latent_parts(blob, a, a.latent, prefix)
+        return
     blob.linear("qkv", [(f"{prefix}.{part}", rows) for part, rows in sizes], a.hidden)
     if a.qkv_bias:
         blob.vector("qkv.bias", [(f"{prefix}.{part}_bias", rows) for part, rows in sizes])
@@ -170,10 +180,11 @@ def _cross_parts(blob: StoredParts, a: Architecture, block: int) -> None:
 
 def _ffn_name(a: Architecture, block: int, part: int) -> str:
     """What the unit of a block's feed-forward is called; `part`: of those that its experts are divided among."""
-    return f"ffn.{block}" if a.expert_units == 1 else f"ffn.{block}.{part}"
+    return f"ffn.{block}" if len(a.parts(block)) == 1 else f"ffn.{block}.{part}"
 
 
 def _ffn_parts(blob: StoredParts, a: Architecture, block: int, part: int = 0) -> None:
+    a = a.of_block(block)
     prefix = f"ffn.{block}"
     own = "ffn_" if a.parallel else ""  # one blob has the tensors of both halves
     if a.norm_before and not a.one_norm:
@@ -193,13 +204,30 @@ def _ffn_parts(blob: StoredParts, a: Architecture, block: int, part: int = 0) ->
         _norm(blob, a, f"{own}after", f"{prefix}.after")
 
 
+def _latent_parts(blob: StoredParts, a: Architecture, latent: Latent, prefix: str) -> None:
+    queries = a.heads * (latent.plain + a.rope_dims)
+    first = ("q_a", latent.query_rank) if latent.query_rank else ("q", queries)
+    parts = (first, ("kv_a", latent.rank + a.rope_dims))
+    blob.linear("q_kv", [(f"{prefix}.{part}", rows) for part, rows in parts], a.hidden)
+    if latent.query_rank:
+        blob.vector("q_norm", [(f"{prefix}.q_a_norm", latent.query_rank)])
+        blob.linear("q_b", [(f"{prefix}.q_b", queries)], latent.query_rank)
+    blob.vector("kv_norm", [(f"{prefix}.kv_a_norm", latent.rank)])
+    for part, rows in (("k_b", latent.plain), ("v_b", latent.value)):
+        blob.matrices(part, f"{prefix}.{part}", a.heads, rows, latent.rank)
+    blob.linear("o", [(f"{prefix}.o", a.hidden)], a.heads * latent.value)
+
+
 def _expert_parts(blob: StoredParts, a: Architecture, prefix: str, part: int) -> None:
     """Router and shared expert, then one expert after the other: each is one run of bytes."""
     blob.plain("router", [(f"{prefix}.router", a.experts)], a.hidden)
     if a.router_bias:
         blob.vector("router.bias", [(f"{prefix}.router_bias", a.experts)])
+    if a.routing.corrected:
+        blob.vector("router.correction", [(f"{prefix}.router_correction", a.experts)])
     if a.shared_ffn and not part:
-        blob.plain("shared.share", [(f"{prefix}.shared_share", 1)], a.hidden)
+        if a.shared_gated:
+            blob.plain("shared.share", [(f"{prefix}.shared_share", 1)], a.hidden)
         shared = [(f"{prefix}.shared_{each}", a.shared_ffn) for each in ("gate", "up")]
         blob.linear("shared.gate_up", shared, a.hidden)
         blob.linear("shared.down", [(f"{prefix}.shared_down", a.hidden)], a.shared_ffn)
@@ -220,18 +248,22 @@ def _units(a: Architecture) -> list[UnitSource]:
     units = [UnitSource("embed", embed_graph(a), "embed")]
     parts = range(0 if a.parallel else a.expert_units)
     ffn = [ffn_graph(a, part) for part in parts]
+    dense = {block: ffn_graph(a.of_block(block)) for block in sorted(a.dense)}
     unused = a.experts - a.experts_chosen
     idle = [3 * a.hidden * a.ffn * len(a.experts_of(part)) * unused // max(1, a.experts) for part in parts]
     cross = cross_graph(a) if a.encoded else b""
     for block in range(a.blocks):
         kind = a.kind(block)
-        kv = (KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window),)
+        kv = (KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window, a.latent is not None),)
         graph = (block_graph if a.parallel else attn_graph)(a, kind, bool(a.positions) and not block)
         units.append(UnitSource(f"attn.{block}", graph, f"attn.{block}", kv))
         if a.encoded:
             looked = (KvState(a.heads, kernel_head_size(a.head_size), None),)
             units.append(UnitSource(f"cross.{block}", cross, f"cross.{block}", looked))
-        for part in parts:
+        for part in a.parts(block):
             name = _ffn_name(a, block, part)
-            units.append(UnitSource(name, ffn[part], name, idle_params=idle[part]))
+            if block in dense:
+                units.append(UnitSource(name, dense[block], name))
+            else:
+                units.append(UnitSource(name, ffn[part], name, idle_params=idle[part]))
     return [*units, UnitSource("head", head_graph(a), "embed" if a.tied_embedding else "head")]

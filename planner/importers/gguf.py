@@ -61,7 +61,11 @@ def open_gguf(path: Path, name: str | None = None) -> GgufModel:
     def tensor(ours: str, shape: tuple[int, ...]) -> GgufTensor:
         stored, expert = file.tensors[places.file_name(ours)], places.expert(ours)
         payload = stored.payload if expert is None else stored.payload[expert]
-        return GgufTensor(replace(stored, shape=shape, payload=payload), places.order(ours))
+        place = places.place(ours)
+        turned = place.by_head and place.transposed
+        if place.by_head and not turned:
+            payload = payload.reshape(-1, payload.shape[-1])
+        return GgufTensor(replace(stored, shape=shape, payload=payload), places.order(ours), turned)
 
     tensors = {ours: tensor(ours, shape) for ours, shape in shapes.items()}
     return GgufModel(
@@ -90,10 +94,13 @@ class GgufModel:
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """One tensor in the memory map. `row_order`: which rows of what is stored it has (None: all, as they are)."""
+    """One tensor in the memory map. `row_order`: which rows of what is stored it has (None: all, as they are).
+    `turned`: what is stored are matrices (heads, columns, rows), whose rows are below one another here.
+    """
 
     stored: FileTensor
     row_order: npt.NDArray[np.intp] | None = None
+    turned: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -108,6 +115,10 @@ class GgufTensor:
     def float32(self) -> npt.NDArray[np.float32]:
         """The weight dequantized, C-contiguous, rows in half-split order."""
         payload, kind = self.stored.payload, self.stored.kind
+        if self.turned:
+            matrices = _numbers(payload.reshape(-1, payload.shape[-1]), kind)
+            turned = matrices.reshape(*payload.shape[:2], -1).swapaxes(1, 2).reshape(-1, payload.shape[1])
+            return np.ascontiguousarray(turned if self.row_order is None else turned[self.row_order])
         if self.row_order is not None and payload.ndim == 1:
             return np.ascontiguousarray(_numbers(payload, kind)[self.row_order])
         rows = payload.reshape(-1, payload.shape[-1])
@@ -120,7 +131,7 @@ class GgufTensor:
 
     def blocks(self) -> BlockQuantized | None:
         """The exact block form of Q4_0, Q4_1, Q8_0 and MXFP4 matrices; None for everything else."""
-        if len(self.shape) != 2:
+        if len(self.shape) != 2 or self.turned:
             return None
         payload = self.stored.payload
         rows = self._rows(payload.reshape(-1, payload.shape[-1]), slice(None))
@@ -147,6 +158,9 @@ class GgufTensor:
     def rows(self, first: int, stop: int) -> GgufTensor:
         """Rows [first, stop) of a matrix."""
         stored = replace(self.stored, shape=(stop - first, *self.shape[1:]))
+        if self.turned:
+            order = np.arange(self.shape[0], dtype=np.intp) if self.row_order is None else self.row_order
+            return GgufTensor(stored, order[first:stop], turned=True)
         if self.row_order is None:
             return GgufTensor(replace(stored, payload=self.stored.payload[first:stop]))
         return GgufTensor(stored, self.row_order[first:stop])
@@ -202,7 +216,8 @@ def _architecture(file: GgufFile, family: Family) -> Architecture:
     head_size = said.whole("attention.key_length", 0) or hidden // heads
     value_size = said.whole("attention.value_length", 0) or head_size
     rope_dims = said.whole("rope.dimension_count", 0) or head_size
-    if value_size != head_size or (rope_dims != head_size and not family.partial):
+    uneven = value_size != head_size or (rope_dims != head_size and not family.partial)
+    if uneven and not family.own_heads:
         raise UnknownArchitecture(
             f"{where}: expected keys, values and rotary parts of one size per head, "
             f"got {head_size}, {value_size} and {rope_dims}; this variant is not supported"

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from planner.errors import CorruptModel, MissingTensor
-from planner.importers.architecture import MOST_COUNTS, Architecture
+from planner.importers.architecture import MOST_COUNTS, Architecture, Latent
 from planner.importers.rotary import rotary_frequencies
 from planner.model.lowering import MAX_EXPERTS
 
@@ -16,6 +16,7 @@ MAX_BLOCKS = 1024  # the deepest dense decoders have some 130; a header that say
 MAX_WIDTH = 1 << 20  # heads * head_size
 MAX_VOCAB = 1 << 22
 MOST_EXPERTS = 1 << 16  # of a whole model; the largest known have some 25,000
+TURNING_GROUP = 16  # of latent attention: the rotary kernel takes whole groups
 MOST_SCALE = 1e6  # of factors and caps; a peer takes no larger one
 LEAST_YARN, MOST_YARN = 1e-6, 1e9
 LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # a smaller one is 0 once it is float32
@@ -38,16 +39,18 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     for i in range(a.blocks):
         attn, ffn = f"attn.{i}", f"ffn.{i}"
         norm(f"{attn}.norm", a.norm_before)
-        for part, rows in (("q", queries), ("k", keys), ("v", keys)):
+        for part, rows in () if a.latent else (("q", queries), ("k", keys), ("v", keys)):
             shapes[f"{attn}.{part}"] = (rows, a.hidden)
             if a.qkv_bias:
                 shapes[f"{attn}.{part}_bias"] = (rows,)
+        if a.latent is not None:
+            shapes.update(_latent_shapes(a, a.latent, attn))
         if a.qk_norm:
             shapes[f"{attn}.q_norm"] = (a.head_size if a.head_norm == "head" else queries,)
             shapes[f"{attn}.k_norm"] = (a.head_size if a.head_norm == "head" else keys,)
         if a.sinks:
             shapes[f"{attn}.sinks"] = (a.heads,)
-        shapes[f"{attn}.o"] = (a.hidden, queries)
+        shapes[f"{attn}.o"] = (a.hidden, a.heads * a.latent.value if a.latent else queries)
         if a.o_bias:
             shapes[f"{attn}.o_bias"] = (a.hidden,)
         norm(f"{attn}.after", a.norm_after)
@@ -58,10 +61,12 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
                 if a.qkv_bias if part != "o" else a.o_bias:
                     shapes[f"cross.{i}.{part}_bias"] = (rows,)
         norm(f"{ffn}.norm", a.norm_before and not a.one_norm)
-        if a.experts:
+        if a.of_block(i).experts:
             shapes[f"{ffn}.router"] = (a.experts, a.hidden)
             if a.router_bias:
                 shapes[f"{ffn}.router_bias"] = (a.experts,)
+            if a.routing.corrected:
+                shapes[f"{ffn}.router_correction"] = (a.experts,)
             for expert in range(a.experts):
                 shapes[f"{ffn}.gate_e{expert}"] = (a.ffn, a.hidden)
                 shapes[f"{ffn}.up_e{expert}"] = (a.ffn, a.hidden)
@@ -74,14 +79,16 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
                 shapes[f"{ffn}.shared_gate"] = (a.shared_ffn, a.hidden)
                 shapes[f"{ffn}.shared_up"] = (a.shared_ffn, a.hidden)
                 shapes[f"{ffn}.shared_down"] = (a.hidden, a.shared_ffn)
-                shapes[f"{ffn}.shared_share"] = (1, a.hidden)
+                if a.shared_gated:
+                    shapes[f"{ffn}.shared_share"] = (1, a.hidden)
             norm(f"{ffn}.after", a.norm_after)
             continue
+        width = a.of_block(i).ffn
         for part in ("gate", "up") if a.gated else ("up",):
-            shapes[f"{ffn}.{part}"] = (a.ffn, a.hidden)
+            shapes[f"{ffn}.{part}"] = (width, a.hidden)
             if a.ffn_bias:
-                shapes[f"{ffn}.{part}_bias"] = (a.ffn,)
-        shapes[f"{ffn}.down"] = (a.hidden, a.ffn)
+                shapes[f"{ffn}.{part}_bias"] = (width,)
+        shapes[f"{ffn}.down"] = (a.hidden, width)
         if a.ffn_bias:
             shapes[f"{ffn}.down_bias"] = (a.hidden,)
         norm(f"{ffn}.after", a.norm_after)
@@ -89,6 +96,23 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     if not a.tied_embedding:
         shapes["head.weight"] = (a.vocab, a.hidden)
     return shapes
+
+
+def _latent_shapes(a: Architecture, latent: Latent, attn: str) -> dict[str, tuple[int, ...]]:
+    queries = a.heads * (latent.plain + a.rope_dims)
+    made: dict[str, tuple[int, ...]] = {f"{attn}.q": (queries, a.hidden)}
+    if latent.query_rank:
+        made = {
+            f"{attn}.q_a": (latent.query_rank, a.hidden),
+            f"{attn}.q_a_norm": (latent.query_rank,),
+            f"{attn}.q_b": (queries, latent.query_rank),
+        }
+    return made | {
+        f"{attn}.kv_a": (latent.rank + a.rope_dims, a.hidden),
+        f"{attn}.kv_a_norm": (latent.rank,),
+        f"{attn}.k_b": (a.heads * latent.plain, latent.rank),
+        f"{attn}.v_b": (a.heads * latent.value, latent.rank),
+    }
 
 
 def check_numbers(architecture: Architecture, file: str) -> None:
@@ -121,6 +145,12 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         raise CorruptModel(
             f"{file}: expected a shared expert of width up to {most['ffn']}, got {a.shared_ffn}"
         )
+    if a.dense and not 1 <= a.dense_ffn <= most["ffn"]:
+        raise CorruptModel(
+            f"{file}: expected blocks without experts between 1 and {most['ffn']} wide, got {a.dense_ffn}"
+        )
+    _check_routing(a, file)
+    _check_latent(a, file)
     if a.heads % a.kv_heads:
         raise CorruptModel(f"{file}: {a.heads} heads cannot share {a.kv_heads} key/value heads evenly")
     if a.head_size % 2:
@@ -140,6 +170,7 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         ("rotary amplitude", a.rope_amplitude),
         ("limit of experts", a.expert_limit or None),
         ("factor of experts' sigmoid", a.expert_alpha),
+        ("factor of experts' shares", a.routing.scale),
     ):
         if number is not None and not 0 < number <= MOST_SCALE:
             raise CorruptModel(f"{file}: expected {what} above 0 and at most {MOST_SCALE}, got {number}")
@@ -151,6 +182,42 @@ def check_numbers(architecture: Architecture, file: str) -> None:
     if not (math.isfinite(a.rope_base) and a.rope_base >= 1):
         raise CorruptModel(f"{file}: expected rope base of at least 1, got {a.rope_base}")
     _check_rope(a, file)
+
+
+def _check_routing(a: Architecture, file: str) -> None:
+    routing = a.routing
+    if not 1 <= routing.groups_chosen <= routing.groups <= max(a.experts, 1) or a.experts % routing.groups:
+        raise CorruptModel(
+            f"{file}: expected the {a.experts} experts in groups of one size of which some are chosen, got "
+            f"{routing.groups_chosen} of {routing.groups}"
+        )
+    each = a.experts // routing.groups
+    best = 2 if routing.scores == "sigmoid" and routing.groups > 1 else 1
+    if a.experts and (each < best or each * routing.groups_chosen < a.experts_chosen):
+        raise CorruptModel(
+            f"{file}: expected groups of at least {best} experts, and {a.experts_chosen} of them in those that are "
+            f"chosen, got {routing.groups_chosen} groups of {each}"
+        )
+
+
+def _check_latent(a: Architecture, file: str) -> None:
+    latent = a.latent
+    if latent is None:
+        return
+    for what, value, least in (
+        ("numbers that are cached", latent.rank, 1),
+        ("numbers of a head that do not turn", latent.plain, 1),
+        ("numbers that a head makes", latent.value, 1),
+        ("numbers that queries are made of", latent.query_rank, 0),
+    ):
+        if not least <= value <= MOST_COUNTS["hidden"]:
+            raise CorruptModel(
+                f"{file}: expected {what} between {least} and {MOST_COUNTS['hidden']}, got {value}"
+            )
+    if a.rope_dims % TURNING_GROUP:
+        raise CorruptModel(
+            f"{file}: expected a multiple of {TURNING_GROUP} for the numbers of a key that turn, got {a.rope_dims}"
+        )
 
 
 def _check_rope(a: Architecture, file: str) -> None:

@@ -12,7 +12,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import numpy.typing as npt
 
-from planner.importers.architecture import Architecture, RopeScaling
+from planner.importers.architecture import Architecture, Latent, RopeScaling
 from planner.model.lowering import kernel_head_size
 
 Order = npt.NDArray[np.intp]
@@ -24,8 +24,9 @@ def rotary_tables_of(a: Architecture) -> tuple[tuple[float, ...], ...]:
     if a.rope_base_1 is not None:
         bases.append(_powers(a.rope_base_1, a.rope_dims // 2))
     tables = []
+    turning = a.rope_dims if a.latent is not None else kernel_head_size(a.head_size)
     for frequencies in bases:
-        table = np.zeros(kernel_head_size(a.head_size) // 2)
+        table = np.zeros(turning // 2)
         table[: a.rope_dims // 2] = frequencies
         tables.append(tuple(table.tolist()))
     return tuple(tables)
@@ -96,6 +97,8 @@ def head_order(a: Architecture, interleaved: bool) -> Order | None:
 
 def row_orders(a: Architecture, interleaved: bool) -> dict[str, Order]:
     """By the last part of our names of tensors, the file's row for each stored row; only those that move."""
+    if a.latent is not None:
+        return _latent_orders(a, a.latent) if interleaved else {}
     head = head_order(a, interleaved)
     if head is None:
         return {}
@@ -113,6 +116,18 @@ def row_orders(a: Architecture, interleaved: bool) -> dict[str, Order]:
         "q_norm": normed[0],
         "k_norm": normed[1],
     }
+
+
+def _latent_orders(a: Architecture, latent: Latent) -> dict[str, Order]:
+    """What turns stands behind what does not, in each head of the queries and in what keys are made of."""
+    turning = np.arange(a.rope_dims, dtype=np.intp).reshape(-1, 2).T.reshape(-1)
+
+    def behind(plain: int) -> Order:
+        return np.concatenate([np.arange(plain, dtype=np.intp), plain + turning])
+
+    heads = np.arange(a.heads, dtype=np.intp)[:, None] * (latent.plain + a.rope_dims)
+    queries = (heads + behind(latent.plain)).reshape(-1)
+    return {"q": queries, "q_b": queries, "kv_a": behind(latent.rank)}
 
 
 def turning(a: Architecture) -> npt.NDArray[np.bool_]:

@@ -64,7 +64,8 @@ class UnitGraph:
     def attention(
         self, *operands: str, heads: int, kv_heads: int, head_size: int, rotary: int = 0, **more: Any
     ) -> str:
-        """Attention of q, k and v (or of one input with all of their rows) over the unit's cache. `rotary`: the number
+        """Attention of q, k and v (or of one input with all of their rows) over the unit's cache; of q and k alone,
+        values are the keys, which are cached once. `rotary`: the number
         of a table of the model, -1 for none; `more`: `state` (0), `scale`,
         `softcap`; `first`, `stop`: positions of the conversation from and up to which alone it looks.
         """

@@ -31,11 +31,14 @@ _NUMPY: Final[dict[DType, str]] = {"f32": "<f4", "f16": "<f2", "u8": "u1"}
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of a source tensor that become rows from `first` on of the stored tensors that `encode` makes of them."""
+    """Rows of a source tensor that become rows from `first` on of the stored tensors that `encode` makes of them.
+    `height`: how many rows these have, where their first axis does not say it.
+    """
 
     source: SourceTensor
     first: int
     encode: Encode
+    height: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def _made(
     found = []
     for name, array in rows.encode(source).items():
         tensor = places[name]
-        row_bytes = tensor.bytes // tensor.shape[0]
+        row_bytes = tensor.bytes // (rows.height or tensor.shape[0])
         stored = np.ascontiguousarray(array, _NUMPY[tensor.dtype])
         offset = tensor.offset + (rows.first + start) * row_bytes
         found.append((offset, memoryview(stored.reshape(-1).view(np.uint8).data)))

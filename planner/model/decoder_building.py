@@ -116,7 +116,7 @@ def _manifest(
                 blob=refs[unit.blob],
                 tensors=tensors,
                 kv=tuple(
-                    KvPair(number, each.heads, each.head_size, each.window)
+                    KvPair(number, each.heads, each.head_size, each.window, each.shared)
                     for number, each in enumerate(unit.kv, pairs)
                 ),
                 params=params,

@@ -102,13 +102,14 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class KvState:
-    """Keys and values that a unit keeps for a session: `heads` rows of `head_size` values for each token, twice.
-    `window`: only so many last tokens are looked at; None: all of them.
+    """Keys and values that a unit keeps for a session: `heads` rows of `head_size` values for each token, twice, or
+    once where they are `shared`: values are the keys. `window`: only so many last tokens are looked at; None: all.
     """
 
     heads: int
     head_size: int
     window: int | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,7 +465,8 @@ def _is_of_texts(
 
 def _state_document(state: KvState) -> dict[str, object]:
     window = {} if state.window is None else {"window": state.window}
-    return {"kind": "kv", "heads": state.heads, "head_size": state.head_size, **window}
+    kind = "shared_kv" if state.shared else "kv"
+    return {"kind": kind, "heads": state.heads, "head_size": state.head_size, **window}
 
 
 def _terms(fields: Fields, name: str) -> tuple[Term, ...]:
@@ -526,11 +528,12 @@ def _unit(fields: Fields) -> GraphUnit:
 
 
 def _state(fields: Fields) -> KvState:
-    fields.choice("kind", ("kv",))
+    kind = fields.choice("kind", ("kv", "shared_kv"))
     return KvState(
         heads=fields.count("heads", MAX_HEADS, least=1),
         head_size=fields.count("head_size", MAX_HEAD_SIZE, least=1),
         window=fields.count("window", MAX_WINDOW, least=1) if fields.has("window") else None,
+        shared=kind == "shared_kv",
     )
 
 

@@ -20,6 +20,8 @@ for each rotary table cos and sin (of the others but the first: cos.N, sin.N) f3
 arrays that units keep key.N and value.N f32 (batch, heads, capacity, head_size), which are updated in place (bound as
 key.N.out, value.N.out too) -> hidden.out. Where a pair has a window, old positions may be absent from its arrays:
 window.seqlens, window.total are for those, and position_ids i64 (batch, tokens) say where the step's tokens stand.
+Where values are the keys, there is key.N alone, bound as key.N.out and as key.N.value: the kernel is handed one array
+as both, and writes the same rows there twice, so these are turned before.
 Head: hidden f32 (batch, hidden) -> logits f32 (batch, vocab). Embedding:
 hidden f32 (tokens, columns), the rows looked up -> hidden.out f32 (tokens, hidden); none where Embedding is all.
 
@@ -83,7 +85,8 @@ WINDOW_SEQLENS: Final = "window.seqlens"  # as seqlens and total, of arrays with
 WINDOW_TOTAL: Final = "window.total"
 POSITION_IDS: Final = "position_ids"
 NOT_ON_GPU: Final = (  # onnxruntime-web 1.30 leaves soft caps, sinks and position ids out without a word
-    "attention with a window, a soft cap or sinks is not computed right on a GPU: a tab computes it without one"
+    "attention with a window, a soft cap, sinks or values that are the keys is not computed right on a GPU: a tab "
+    "computes it without one"
 )
 ELEMENTWISE: Final = frozenset(  # what may follow the product of a head that is loaded in parts
     ("Add", "Sub", "Mul", "Div", "Neg", "Tanh", "Clip", "Identity")
@@ -551,9 +554,8 @@ def _body(manifest: Manifest, parts: Sequence[_Part], placed: Placed) -> bytes |
         hidden = target
         for pair in part.unit.kv:
             shape = ("batch", pair.heads, "capacity", pair.head_size)
-            for name in pair.names:
-                inputs.append(_value(name, TensorProto.FLOAT, shape))
-                outputs.append(_value(f"{name}.out", TensorProto.FLOAT, shape))
+            inputs += [_value(name, TensorProto.FLOAT, shape) for name in pair.names]
+            outputs += [_value(name, TensorProto.FLOAT, shape) for name in pair.outputs]
     return graph.finish(inputs, outputs)
 
 
@@ -855,16 +857,20 @@ class _Lowering:
 
     def _positions(self, node: NodeProto) -> None:
         """How many tokens of its conversation stand before each token: those cached after the step, counted back."""
-        graph = self._graph
         _facts(self._part, node, {})
         if len(node.input) != 1 or not node.input[0] or len(node.output) != 1:
             raise wrong_graph(self._unit.name, "Positions: one input and one output expected")
-        tokens = graph.add("Shape", [self._name(node.input[0])], graph.new(), end=2, start=1)
+        self._places(self._name(node.input[0]), self._name(node.output[0]))
+
+    def _places(self, rows: str, output: str) -> str:
+        """The positions of the tokens of `rows`, (batch, tokens)."""
+        graph = self._graph
+        tokens = graph.add("Shape", [rows], graph.new(), end=2, start=1)
         first = graph.add("Sub", [graph.shape(1), tokens], graph.new())
         steps = graph.add("Range", [first, graph.shape(1), graph.shape(1)], graph.new())
         lasts = graph.add("Cast", ["seqlens"], graph.new(), to=TensorProto.INT64)
         column = graph.add("Unsqueeze", [lasts, graph.shape(1)], graph.new())
-        graph.add("Add", [column, steps], self._name(node.output[0]))
+        return graph.add("Add", [column, steps], output)
 
     def _attention(self, node: NodeProto) -> None:
         """Attention over what is cached and the step's own keys and values, which are put there."""
@@ -873,30 +879,42 @@ class _Lowering:
         size, pair = facts["head_size"], self._pair(facts)
         bounds = facts.get("first", 0), facts.get("stop", 0)
         inputs = [self._name(name) for name in node.input]
+        shared = len(inputs) == 2
         sinks = inputs.pop() if len(inputs) == 4 else ""
         if len(node.input) == 4 and inputs[1:] == ["", ""]:
             inputs = inputs[:1]
         if (
             (len(node.input) == 4 and not sinks)
-            or len(inputs) not in (1, 3)
+            or len(inputs) not in (1, 2, 3)
             or "" in inputs
             or len(node.output) != 1
         ):
-            raise wrong_graph(self._unit.name, "Attention: q, k and v, or one input, and one output expected")
-        is_apart = pair.window is not None or any(bounds) or bool(sinks)
+            raise wrong_graph(
+                self._unit.name, "Attention: q, k and v, q and k, or one input, and one output expected"
+            )
+        if shared != pair.shared:
+            raise wrong_graph(
+                self._unit.name, "Attention: q and k, and a state that keys and values share, go together"
+            )
+        is_apart = pair.window is not None or any(bounds) or bool(sinks) or shared
         if graph.placed == "packed" and (is_apart or facts.get("softcap")):
             raise wrong_graph(self._unit.name, NOT_ON_GPU)
         filled = pair.head_size != size
         output = self._name(node.output[0])
         operands = [self._filled_heads(size, each) if filled else each for each in inputs]
+        table = facts["rotary"]
+        if shared:
+            counts = facts["heads"], facts["kv_heads"]
+            if table >= 0:
+                operands = self._turned(operands, counts, table)
+            operands, table = [*operands, operands[1]], -1
         operands += [""] * (3 - len(operands))
         attributes: dict[str, float] = {}
         if facts.get("scale") or filled:
             attributes["scale"] = facts.get("scale") or size**-0.5
         if facts.get("softcap"):
             attributes["softcap"] = facts["softcap"]
-        table = facts["rotary"]
-        key, value = pair.names
+        key, value = pair.names[0], pair.names[-1]
         lengths, turning = ["seqlens", "total"], list(rotary_inputs(table) if table >= 0 else ())
         if pair.window is not None:
             attributes["local_window_size"] = pair.window
@@ -911,8 +929,7 @@ class _Lowering:
             "GroupQueryAttention",
             [*operands, key, value, *lengths, *last],
             graph.new() if filled else output,
-            f"{key}.out",
-            f"{value}.out",
+            *pair.outputs,
             domain=MICROSOFT,
             num_heads=facts["heads"],
             kv_num_heads=facts["kv_heads"],
@@ -922,6 +939,23 @@ class _Lowering:
         )
         if filled:
             self._cut_heads(size, attended, output)
+
+    def _turned(self, operands: Sequence[str], counts: Sequence[int], table: int) -> list[str]:
+        """q and k, of so many heads each, turned by the positions of their tokens."""
+        graph = self._graph
+        places = self._places("hidden", graph.new())
+        angles = 2 * len(self._manifest.rotary[table])
+        return [
+            graph.add(
+                "RotaryEmbedding",
+                [each, places, *rotary_inputs(table)],
+                graph.new(),
+                domain=MICROSOFT,
+                num_heads=heads,
+                rotary_embedding_dim=angles,
+            )
+            for each, heads in zip(operands, counts, strict=True)
+        ]
 
     def _unseen(self, bounds: tuple[int, int]) -> str:
         """What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at."""
@@ -955,6 +989,8 @@ class _Lowering:
             raise wrong_graph(self._unit.name, "one Attention for each state of the unit expected")
         self._attended.add(state)
         pair: KvPair = self._unit.kv[state]
+        if pair.shared and pair.window is not None:
+            raise wrong_graph(self._unit.name, "no window of a state that keys and values share expected")
         if (pair.heads, pair.head_size) != (kv_heads, kernel_head_size(size)):
             raise wrong_graph(
                 self._unit.name, f"a state of {kv_heads} heads of {kernel_head_size(size)} values expected"

@@ -69,23 +69,32 @@ _DTYPES: Final[Mapping[ValueType, DType]] = {value: dtype for dtype, value in _V
 @dataclass(frozen=True, slots=True)
 class KvPair:
     """A pair of key and value arrays that a unit keeps for each session: `heads` rows of `head_size` values for each
-    token. `number` counts the pairs of a model. `window`: only so many last tokens are looked at; None: all.
+    token. `number` counts the pairs of a model. `window`: only so many last tokens are looked at; None: all. `shared`:
+    values are the keys, and there is one array.
     """
 
     number: int
     heads: int
     head_size: int
     window: int | None = None
+    shared: bool = False
 
     @property
-    def names(self) -> tuple[str, str]:
-        """How the graph and the wire call the two arrays."""
-        return f"key.{self.number}", f"value.{self.number}"
+    def names(self) -> tuple[str, ...]:
+        """How the graph and the wire call the arrays."""
+        key = f"key.{self.number}"
+        return (key,) if self.shared else (key, f"value.{self.number}")
+
+    @property
+    def outputs(self) -> tuple[str, str]:
+        """How the graph calls keys and values behind a step; shared ones lie in one array."""
+        key = f"key.{self.number}"
+        return f"{key}.out", f"{key}.value" if self.shared else f"value.{self.number}.out"
 
     @property
     def bytes_per_token(self) -> int:
-        """What a token takes in both arrays, float32."""
-        return 2 * self.heads * self.head_size * DTYPE_BYTES["f32"]
+        """What a token takes in its arrays, float32."""
+        return len(self.names) * self.heads * self.head_size * DTYPE_BYTES["f32"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,7 +350,9 @@ def _graph_manifest(manifest: Manifest) -> GraphManifest:
                 resident_bytes=unit.resident_bytes,
                 flops=(Term(float(unit.flops_per_token), sizes),) if unit.flops_per_token else (),
                 ops=(),
-                state=tuple(KvState(pair.heads, pair.head_size, pair.window) for pair in unit.kv),
+                state=tuple(
+                    KvState(pair.heads, pair.head_size, pair.window, pair.shared) for pair in unit.kv
+                ),
             )
         )
         values.append(made)
@@ -388,7 +399,7 @@ def _units(graph: GraphManifest, hidden: int) -> tuple[ManifestUnit, ...]:
     pairs = 0
     for place, unit in enumerate(graph.units):
         kv = tuple(
-            KvPair(number, each.heads, each.head_size, each.window)
+            KvPair(number, each.heads, each.head_size, each.window, each.shared)
             for number, each in enumerate(unit.state, pairs)
         )
         pairs += len(kv)

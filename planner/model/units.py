@@ -203,6 +203,12 @@ class StoredParts:
         self._shapes.append((name, "f32", (rows, columns)))
         self._rows.append(Rows(tensor, 0, partial(_vector, name, part)))
 
+    def matrices(self, name: str, part: str, count: int, rows: int, columns: int) -> None:
+        """As `matrix`, of `count` matrices below one another: (count, rows, columns)."""
+        tensor = _matrix(self._source.tensor(part), part, (count * rows, columns))
+        self._shapes.append((name, "f32", (count, rows, columns)))
+        self._rows.append(Rows(tensor, 0, partial(_vector, name, part), count * rows))
+
     def _add(self, name: str, parts: Sequence[tuple[str, int]], columns: int, weights: WeightFormat) -> None:
         tensors = [(_matrix(self._source.tensor(part), part, (rows, columns)), part) for part, rows in parts]
         rest = weights == "4bit" and any(_has_minimum(tensor) for tensor, _ in tensors)

@@ -23,7 +23,7 @@ from tests.planner.tiny_models import TinyModel
 
 PROMPT = "hello, experts of the world"
 TOKENS = 24
-CUT = 3  # a block on one side, the other and the head on the other side
+CUT = 3  # a block on one side, others and the head on the other side
 
 
 def mixture(root: Path, case: str) -> Models:
@@ -38,7 +38,8 @@ def mixture(root: Path, case: str) -> Models:
 @pytest.mark.parametrize(
     ("case", "browser"),
     [
-        ("mixtral", "chromium"),
+        ("deepseek-v2-lite", "chromium"),
+        pytest.param("mixtral", "chromium", marks=pytest.mark.soak),
         pytest.param("mixtral", "firefox", marks=pytest.mark.soak),
         pytest.param("gpt-oss", "chromium", marks=pytest.mark.soak),
     ],

@@ -22,7 +22,7 @@ import onnx
 from onnx import helper
 
 from planner.errors import CorruptStore
-from planner.importers.architecture import BlockKind
+from planner.importers.architecture import BlockKind, Latent, Routing
 from planner.importers.decoder_units import decoder_source
 from planner.importers.unit_graphs import INPUT, UnitGraph
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
@@ -111,6 +111,24 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
     "f32, sinks of normed heads": (
         "f32",
         {"sinks": True, "qk_norm": True, "pattern": (BlockKind(table=-1),)},
+    ),
+    "8bit, latent attention, a dense block, experts in groups": (
+        "8bit",
+        {
+            "latent": Latent(rank=24, plain=20, value=12, query_rank=40, epsilon=1e-6),
+            "kv_heads": 1,
+            "head_size": 40,
+            "rope_amplitude": 1.25,
+            "attention_scale": 0.2,
+            "experts": 4,
+            "experts_chosen": 2,
+            "experts_normed": True,
+            "routing": Routing("sigmoid", 2, 1, True, 2.5),
+            "shared_ffn": 40,
+            "shared_gated": False,
+            "dense": frozenset((0,)),
+            "dense_ffn": 48,
+        },
     ),
     "4bit, experts": ("4bit", {"experts": 3, "experts_chosen": 1}),
     "8bit, side by side, two tables": (
@@ -432,6 +450,7 @@ EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose g
     "a negative soft cap": (3, _set("Attention", "softcap", -1.0)),
     "sinks without a name": (3, _more_inputs("Attention", "", "", "")),
     "sinks of values alone": (3, _more_inputs("Attention", "t.0", "", "t.0")),
+    "values that are keys, of a state with both": (3, _more_inputs("Attention", "t.1")),
     "experts without a count": (3, _renamed("Linear", "shoal", "Experts")),
     "positions with attributes": (3, _renamed("Linear", "shoal", "Positions")),
     "another vocabulary": (0, _set("Embedding", "rows", 49)),

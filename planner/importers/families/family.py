@@ -61,8 +61,9 @@ class Part:
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a tensor of ours lies. `name`: as the file calls it, {block} being the block's number, {expert} that of an
-    expert. `stacked`: the file has all experts in one tensor, the first axis. `transposed`: rows and columns
-    are the other way around. `shift`: what is added to each number.
+    expert. `stacked`: the file has all experts in one tensor, the first axis. `by_head`: its first axis are the heads,
+    whose rows are below one another in ours. `transposed`: rows and columns, those of each head then, are the other way
+    around. `shift`: what is added to each number.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Place:
     transposed: bool = False
     shift: float = 0.0
     stacked: bool = False
+    by_head: bool = False
 
     def file_name(self, block: str, expert: str = "") -> str:
         """The name in the file."""
@@ -119,7 +121,8 @@ class Source:
 class Family:
     """One family. `title`: which models, for people. `apart`: what sets it apart from Llama. `activations`: those that
     its models may have, the usual one first. `partial`: heads may rotate in part; `part`: which, where config.json does
-    not say it. `scalings`: names of rope scalings that its features read themselves. `head_size`, `ffn` (in hidden
+    not say it. `own_heads`: its features say how large heads are, what they cache and what turns of it.
+    `scalings`: names of rope scalings that its features read themselves. `head_size`, `ffn` (in hidden
     sizes), `context`: where config.json does not say it.
     """
 
@@ -130,6 +133,7 @@ class Family:
     activations: tuple[Activation, ...] = ("silu",)
     partial: bool = False
     part: float = 1.0
+    own_heads: bool = False
     scalings: tuple[str, ...] = ()
     head_size: int | None = None
     ffn: int | None = None

@@ -28,6 +28,10 @@ class Placed:
         """The shape that the file's tensor must have for one of ours of `shape`."""
         place = self.place(ours)
         whole = shape if place.part is None else (place.part.height(self.architecture), *shape[1:])
+        if place.by_head:
+            heads = self.architecture.heads
+            one = (whole[0] // heads, *whole[1:])
+            return (heads, *(one[::-1] if place.transposed else one))
         turned = whole[::-1] if place.transposed else whole
         return (self.architecture.experts, *turned) if place.stacked else turned
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 from planner.errors import UnknownArchitecture
 from planner.importers.families.cohere import COHERE, COHERE2
+from planner.importers.families.deepseek import DEEPSEEK2, DEEPSEEK3
 from planner.importers.families.experts import MIXTRAL, OLMOE, QWEN2_MOE, QWEN3_MOE
 from planner.importers.families.falcon import FALCON
 from planner.importers.families.family import Family
@@ -41,6 +42,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     GEMMA2,
     GEMMA3,
     GPT_OSS,
+    DEEPSEEK2,
+    DEEPSEEK3,
 )
 
 SPEECH: Final = (  # planner.importers.speech

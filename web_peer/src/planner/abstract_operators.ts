@@ -26,10 +26,13 @@ export interface LinearOperator {
   readonly columns: number;
 }
 
-/** Attention over what is cached: of packed rows of q, k and v, or of those apart. `rotary`: -1 for no table. */
+/**
+ * Attention over what is cached: of packed rows of q, k and v, or of those apart, or of q and k where values are the
+ * keys. `rotary`: -1 for no table.
+ */
 export interface AttentionOperator {
   readonly kind: 'Attention';
-  readonly inputs: readonly string[]; // one or three
+  readonly inputs: readonly string[]; // one to three
   readonly sinks: string; // '': none
   readonly output: string;
   readonly heads: number;
@@ -102,7 +105,7 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       const isSunk = inputs.length === 4;
       const sinks = isSunk ? (inputs.pop() ?? '') : '';
       if (isSunk && inputs[1] === '' && inputs[2] === '') inputs.length = 1;
-      has(isSunk && sinks === '' ? [] : [1, 3]);
+      has(isSunk && sinks === '' ? [] : [1, 2, 3]);
       const found = {
         kind,
         inputs,

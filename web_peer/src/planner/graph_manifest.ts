@@ -107,11 +107,12 @@ export interface GraphUnit {
   readonly state: readonly KvState[];
 }
 
-/** Keys and values that a unit keeps for each session: `heads` rows of `headSize` values for each token. */
+/** Keys and values that a unit keeps for each session: `heads` rows of `headSize` values for each token of each. */
 export interface KvState {
   readonly heads: number;
   readonly headSize: number;
   readonly window: number | null; // only so many last tokens are looked at; null: all
+  readonly isShared: boolean; // values are the keys, kept once
 }
 
 /** How texts become all inputs of a model, each with axes (texts, tokens). */
@@ -370,11 +371,12 @@ function decodeUnit(fields: Fields): GraphUnit {
 }
 
 function decodeState(fields: Fields): KvState {
-  fields.choice('kind', ['kv']);
+  const kind = fields.choice('kind', ['kv', 'shared_kv']);
   return {
     heads: fields.count('heads', MAX_HEADS, 1),
     headSize: fields.count('head_size', MAX_HEAD_SIZE, 1),
     window: fields.has('window') ? fields.count('window', MAX_WINDOW, 1) : null,
+    isShared: kind === 'shared_kv',
   };
 }
 

@@ -33,7 +33,7 @@ import {
   wrongGraph,
 } from './compose';
 import { quoted } from './graph_manifest';
-import type { KvPair, Manifest, ManifestUnit } from './manifest';
+import { type KvPair, type Manifest, type ManifestUnit, namesOf, outputsOf } from './manifest';
 import { type Attribute, GraphDraft, MICROSOFT, OPSETS, type Port } from './graph_draft';
 import {
   addLinear,
@@ -53,7 +53,8 @@ export const WINDOW_TOTAL = 'window.total';
 export const POSITION_IDS = 'position_ids';
 // onnxruntime-web 1.30 leaves soft caps and position ids out without a word.
 const NOT_ON_GPU =
-  'attention with a window, a soft cap or sinks is not computed right on a GPU: a tab computes it without one';
+  'attention with a window, a soft cap, sinks or values that are the keys is not computed right on a GPU: a tab ' +
+  'computes it without one';
 const FAR = -(10 ** 18); // added to the score of a position that is not looked at: its share is exactly 0
 const HEAD_GROUP = 16; // onnxruntime's GroupQueryAttention with rotary embedding takes multiples of it only
 
@@ -270,12 +271,13 @@ class Lowering implements Making {
       const output = at === blocks.length - 1 ? 'hidden.out' : `u${placed.place}/out.0`;
       this.add(placed, hidden, output, null);
       hidden = output;
-      for (const { key, value, heads, headSize } of placed.unit.kv) {
-        for (const name of [key, value]) {
-          const port: Port = { name, dtype: 'float32', shape: ['batch', heads, 'capacity', headSize] };
-          inputs.push(port);
-          outputs.push({ ...port, name: `${name}.out` });
-        }
+      for (const pair of placed.unit.kv) {
+        const { heads, headSize } = pair;
+        const port = (name: string): Port => {
+          return { name, dtype: 'float32', shape: ['batch', heads, 'capacity', headSize] };
+        };
+        inputs.push(...namesOf(pair).map(port));
+        outputs.push(...outputsOf(pair).map(port));
       }
     });
     return this.draft.finish(inputs, outputs);
@@ -408,14 +410,40 @@ class Lowering implements Making {
 
   /** Those cached after the step, counted back. */
   private positions({ inputs, output }: PositionsOperator): void {
+    const [rows = ''] = inputs;
+    this.places(rows, output);
+  }
+
+  /** The positions of the tokens of `rows`, (batch, tokens). */
+  private places(rows: string, output: string): string {
     const { draft } = this;
     const one = (): string => draft.vector([1]);
-    const tokens = draft.add('Shape', inputs, draft.fresh(), { end: 2, start: 1 });
+    const tokens = draft.add('Shape', [rows], draft.fresh(), { end: 2, start: 1 });
     const first = draft.add('Sub', [one(), tokens], draft.fresh());
     const steps = draft.add('Range', [first, one(), one()], draft.fresh());
     const lasts = draft.add('Cast', ['seqlens'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
     const column = draft.add('Unsqueeze', [lasts, one()], draft.fresh());
-    draft.add('Add', [column, steps], output);
+    return draft.add('Add', [column, steps], output);
+  }
+
+  /** q and k, of so many heads each, turned by the positions of their tokens. */
+  private turned(
+    [q, k]: readonly [string, string],
+    [heads, kvHeads]: readonly [number, number],
+    table: number,
+  ): [string, string] {
+    const { draft } = this;
+    const places = this.places('hidden', draft.fresh());
+    const angles = 2 * (this.manifest.rotary[table]?.length ?? 0);
+    const turn = (each: string, count: number): string =>
+      draft.add(
+        'RotaryEmbedding',
+        [each, places, ...rotaryInputs(table)],
+        draft.fresh(),
+        { num_heads: count, rotary_embedding_dim: angles },
+        MICROSOFT,
+      );
+    return [turn(q, heads), turn(k, kvHeads)];
   }
 
   private attention(unit: ManifestUnit, operator: AttentionOperator): void {
@@ -423,19 +451,27 @@ class Lowering implements Making {
     const { inputs, output, heads, kvHeads, headSize, softcap, rotary, sinks } = operator;
     const pair = this.pairOf(unit, operator);
     const isBounded = operator.first !== 0 || operator.stop !== 0;
-    const isApart = pair.window !== null || isBounded || sinks !== '';
+    const isShared = inputs.length === 2;
+    const isApart = pair.window !== null || isBounded || sinks !== '' || isShared;
     if (this.provider === 'webgpu' && (isApart || softcap !== 0)) throw wrongGraph(unit, NOT_ON_GPU);
     const isFilled = pair.headSize !== headSize;
     const [packed = '', key = '', value = ''] = inputs;
-    const operands = [packed, key, value].map((each) =>
+    let operands = [packed, key, value].map((each) =>
       each !== '' && isFilled ? this.filledHeads(headSize, pair.headSize, each) : each,
     );
+    let table = rotary;
+    if (isShared) {
+      const [q = '', k = ''] = operands;
+      const [turnedQ, turnedK] = rotary < 0 ? [q, k] : this.turned([q, k], [heads, kvHeads], rotary);
+      operands = [turnedQ, turnedK, turnedK];
+      table = -1;
+    }
     const isWindowed = pair.window !== null;
-    const turning = rotary < 0 ? [] : [...rotaryInputs(rotary), ...(isWindowed ? [POSITION_IDS] : [])];
+    const turning = table < 0 ? [] : [...rotaryInputs(table), ...(isWindowed ? [POSITION_IDS] : [])];
     const attributes: Record<string, Attribute> = {
       num_heads: heads,
       kv_num_heads: kvHeads,
-      do_rotary: Number(rotary >= 0),
+      do_rotary: Number(table >= 0),
       rotary_interleaved: 0,
     };
     if (isFilled || operator.scale !== 0) attributes['scale'] = { float: operator.scale || headSize ** -0.5 };
@@ -454,7 +490,7 @@ class Lowering implements Making {
         ...turning,
         ...[...gaps, ...last],
       ],
-      [attended, `${pair.key}.out`, `${pair.value}.out`],
+      [attended, ...outputsOf(pair)],
       attributes,
       MICROSOFT,
     );
@@ -486,7 +522,7 @@ class Lowering implements Making {
 
   /** Where it keeps keys and values. Raises CannotServe where its numbers do not fit them. */
   private pairOf(unit: ManifestUnit, operator: AttentionOperator): KvPair {
-    const { heads, kvHeads, headSize, state, rotary, first, stop } = operator;
+    const { inputs, heads, kvHeads, headSize, state, rotary, first, stop } = operator;
     const pair = unit.kv[state];
     const angles = rotary < 0 ? 0 : this.manifest.rotary[rotary]?.length;
     const size = kernelHeadSize(headSize);
@@ -497,7 +533,9 @@ class Lowering implements Making {
       headSize % 2 === 0 &&
       angles !== undefined &&
       angles <= size / 2 &&
-      (pair.window === null || (first === 0 && stop === 0));
+      (pair.window === null || (first === 0 && stop === 0)) &&
+      (inputs.length === 2) === (pair.key === pair.value) &&
+      (pair.window === null || inputs.length !== 2);
     if (!fits) throw wrongGraph(unit, 'Attention that fits its state and its rotary table expected');
     return pair;
   }

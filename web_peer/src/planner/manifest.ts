@@ -11,6 +11,7 @@ import {
   type GraphManifest,
   graphManifestOf,
   type GraphUnit,
+  type KvState,
   quoted,
   type Term,
   type ValueType,
@@ -48,7 +49,8 @@ export interface StoredTensor {
 
 /**
  * A pair of key and value arrays that a unit keeps for each session, called so by the graph and the wire: `heads` rows
- * of `headSize` values for each token. `window`: only so many last tokens are looked at; null: all.
+ * of `headSize` values for each token. `window`: only so many last tokens are looked at; null: all. Where values are
+ * the keys, there is one array, and `value` is `key`.
  */
 export interface KvPair {
   readonly key: string;
@@ -135,12 +137,29 @@ export function sessionBytes(
 
 /** The key and value arrays of a run of units, in the order that graphs name them. */
 export function kvNames(units: readonly Pick<ManifestUnit, 'kv'>[]): string[] {
-  return units.flatMap(({ kv }) => kv.flatMap(({ key, value }) => [key, value]));
+  return units.flatMap(({ kv }) => kv.flatMap(namesOf));
+}
+
+/** The pair of that number among those of a model. */
+export function pairOf(number: number, state: KvState): KvPair {
+  const { heads, headSize, window, isShared } = state;
+  const key = `key.${number}`;
+  return { key, value: isShared ? key : `value.${number}`, heads, headSize, window };
+}
+
+/** How the graph and the wire call the arrays of a pair. */
+export function namesOf({ key, value }: Pick<KvPair, 'key' | 'value'>): string[] {
+  return key === value ? [key] : [key, value];
+}
+
+/** How the graph calls keys and values behind a step; shared ones lie in one array. */
+export function outputsOf({ key, value }: Pick<KvPair, 'key' | 'value'>): [string, string] {
+  return [`${key}.out`, key === value ? `${key}.value` : `${value}.out`];
 }
 
 /** Bytes of cache of one position of a session in these pairs. */
 export function kvBytes(pairs: readonly KvPair[]): number {
-  return pairs.reduce((sum, { heads, headSize }) => sum + 2 * 4 * heads * headSize, 0);
+  return pairs.reduce((sum, pair) => sum + namesOf(pair).length * 4 * pair.heads * pair.headSize, 0);
 }
 
 /** What a unit's weights occupy in a tab with a GPU, which multiplies packed ones; an embedding lies in memory. */
@@ -290,10 +309,7 @@ function checkUnit({ name, weights, tensors }: GraphUnit, where: string): void {
 function unitsOf({ units }: GraphManifest, hidden: number): ManifestUnit[] {
   let pairs = 0;
   return units.map((unit, place) => {
-    const kv = unit.state.map(({ heads, headSize, window }, at): KvPair => {
-      const number = pairs + at;
-      return { key: `key.${number}`, value: `value.${number}`, heads, headSize, window };
-    });
+    const kv = unit.state.map((state, at) => pairOf(pairs + at, state));
     pairs += kv.length;
     const kind = kindOf(place, units.length, kv);
     const [blob] = unit.weights;

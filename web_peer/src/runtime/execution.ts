@@ -7,7 +7,7 @@ import type { KvArray, KvRows, KvSlots, Move, Span } from './kv_slots';
 import type { BlobRef } from '../planner/blob_ref';
 import type { Provider } from '../planner/linear';
 import { type Graphs, rotaryInputs, rotaryTables } from '../planner/lowering';
-import type { Dimensions, ManifestUnit } from '../planner/manifest';
+import { type Dimensions, type ManifestUnit, namesOf, outputsOf } from '../planner/manifest';
 
 export type LoadExecution = (
   source: ShardSource,
@@ -115,9 +115,18 @@ export async function afterTable(
 /** The KV arrays of a run of units, in the order that graphs name them. */
 export function kvArrays(units: readonly ManifestUnit[]): KvArray[] {
   return units.flatMap(({ kv }) =>
-    kv.flatMap(({ key, value, heads, headSize, window }) =>
-      [key, value].map((name) => ({ name, heads, headSize, isWindowed: window !== null })),
-    ),
+    kv.flatMap((pair) => {
+      const { heads, headSize, window } = pair;
+      const outputs = outputsOf(pair);
+      const names = namesOf(pair);
+      return names.map((name, at) => ({
+        name,
+        outputs: names.length === 1 ? outputs : outputs.slice(at, at + 1),
+        heads,
+        headSize,
+        isWindowed: window !== null,
+      }));
+    }),
   );
 }
 

@@ -264,7 +264,7 @@ export class WasmExecution implements Execution {
       ],
       [
         { name: 'hidden.out', tensor: made },
-        ...cached.map(({ name, tensor }) => ({ name: `${name}.out`, tensor })),
+        ...cached.flatMap(({ outputs, tensor }) => outputs.map((name) => ({ name, tensor }))),
       ],
     );
     const tensors = [given, made, lengths, total, ...[...windowed, ...cached].map(({ tensor }) => tensor)];
@@ -516,12 +516,12 @@ class KvMemory {
   }
 
   /** Tensors over rows `span` of every array; the caller releases them. */
-  tensors(span: Span): { name: string; tensor: number }[] {
+  tensors(span: Span): { name: string; outputs: readonly string[]; tensor: number }[] {
     return this.arrays.map((array) => {
-      const { name, heads, headSize } = array;
+      const { name, outputs, heads, headSize } = array;
       const start = (this.pointers.get(name) ?? 0) + 4 * span.start * this.rowLength(array);
       const shape = [span.stop - span.start, heads, this.rows.capacity(array, this.shape), headSize];
-      return { name, tensor: this.module.tensor(FLOAT32, start, shape) };
+      return { name, outputs, tensor: this.module.tensor(FLOAT32, start, shape) };
     });
   }
 

@@ -130,6 +130,7 @@ export function spans(rows: readonly number[], gapRows: number): Span[] {
 /** One array of keys or of values: a row of it is float32 (heads, capacity, headSize). */
 export interface KvArray {
   readonly name: string;
+  readonly outputs: readonly string[]; // of graphs, that lie in it
   readonly heads: number;
   readonly headSize: number;
   readonly isWindowed: boolean;

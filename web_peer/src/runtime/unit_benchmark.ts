@@ -16,6 +16,7 @@ import {
   type Manifest,
   type ManifestUnit,
   packedBytes,
+  pairOf,
   type StoredTensor,
   type UnitKind,
   wideBytes,
@@ -105,8 +106,7 @@ function copies(
     const sha256 = String(copy);
     blobs.set(sha256, madeUp(one, copy));
     const kv = one.kv.map((pair, at) => {
-      const number = copy * one.kv.length + at;
-      return { ...pair, key: `key.${number}`, value: `value.${number}` };
+      return pairOf(copy * one.kv.length + at, { ...pair, isShared: pair.key === pair.value });
     });
     return { ...one, name: `${kind}.${copy}`, kv, blob: { ...one.blob, sha256 } };
   });

@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest';
 
 import { CannotServe } from '../../src/errors';
 import { firstKept, windowCapacity, windowHolds, windowOf } from '../../src/planner/kv_window';
-import { decodeManifest, kvPositions, packedBytes, wideBytes } from '../../src/planner/manifest';
+import { decodeManifest, kvNames, kvPositions, packedBytes, wideBytes } from '../../src/planner/manifest';
 import type { Provider } from '../../src/planner/linear';
 import { makeGraphs, rotaryTables } from '../../src/planner/lowering';
 import vectors from '../../../tests/vectors/lowering.json';
@@ -95,7 +95,7 @@ describe.each(vectors.cases)('$name', (vector) => {
     const found = manifest.units.map((unit) => ({
       name: unit.name,
       kind: unit.kind,
-      state: unit.kv.flatMap(({ key, value }) => [key, value]),
+      state: kvNames([unit]),
       kv_bytes_per_token: unit.kvBytesPerToken,
       kv_positions: kvPositions(unit, manifest.window),
       flops_per_token: unit.flopsPerToken,

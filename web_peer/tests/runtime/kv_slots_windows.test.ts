@@ -6,8 +6,8 @@ import { firstOfParts, partsOf, windowInputs } from '../../src/runtime/execution
 import { type KvArray, KvRows } from '../../src/runtime/kv_slots';
 
 const WINDOW = { tokens: 100, block: 512 }; // keeps 163, has room for 770
-const whole: KvArray = { name: 'key.0', heads: 1, headSize: 16, isWindowed: false };
-const windowed: KvArray = { name: 'key.1', heads: 2, headSize: 16, isWindowed: true };
+const whole: KvArray = { name: 'key.0', outputs: ['key.0.out'], heads: 1, headSize: 16, isWindowed: false };
+const windowed: KvArray = { name: 'key.1', outputs: ['key.1.out'], heads: 2, headSize: 16, isWindowed: true };
 const SHAPE = { rows: 2, capacity: 2048 };
 
 describe('rows', () => {

@@ -70,6 +70,19 @@ _GEMMA: Final = {
     "tie_word_embeddings": True,
 }
 
+_NULL: Final = object()  # null in config.json, where None leaves a name out
+_LATENT: Final = {
+    "kv_lora_rank": 32,
+    "qk_nope_head_dim": 24,
+    "qk_rope_head_dim": 16,
+    "v_head_dim": 20,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 3,
+    "n_routed_experts": 8,
+    "moe_intermediate_size": 40,
+    "first_k_dense_replace": 1,
+}
+
 # By case: model_type, and what its config has beside or instead of _SIZES.
 CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("llama", {"rope_parameters": _LLAMA3, "head_dim": 24, "tie_word_embeddings": False}),
@@ -158,6 +171,45 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "rope_parameters": _YARN | {"truncate": False},
         },
     ),
+    "deepseek-v2-lite": (
+        "deepseek_v2",
+        {
+            **_LATENT,
+            "q_lora_rank": _NULL,
+            "n_shared_experts": 2,
+            "topk_method": "greedy",
+            "num_experts_per_tok": 3,
+            "rope_parameters": _YARN | {"mscale": 0.707, "mscale_all_dim": 0.707},
+        },
+    ),
+    "deepseek-v2": (
+        "deepseek_v2",
+        {
+            **_LATENT,
+            "q_lora_rank": 48,
+            "n_shared_experts": 1,
+            "topk_method": "group_limited_greedy",
+            "n_group": 4,
+            "topk_group": 2,
+            "num_experts_per_tok": 2,
+            "routed_scaling_factor": 4.0,
+            "rope_parameters": _rope(),
+        },
+    ),
+    "deepseek-v3": (
+        "deepseek_v3",
+        {
+            **_LATENT,
+            "q_lora_rank": 48,
+            "n_shared_experts": 1,
+            "n_group": 2,
+            "topk_group": 1,
+            "num_experts_per_tok": 3,
+            "routed_scaling_factor": 2.5,
+            "norm_topk_prob": True,
+            "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
     "olmo3": (
         "olmo3",
         {
@@ -189,7 +241,8 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
 def config_of(case: str) -> tuple[str, dict[str, Any]]:
     """model_type and arguments of its transformers config."""
     kind, changes = CASES[case]
-    return kind, {name: value for name, value in {**_SIZES, **changes}.items() if value is not None}
+    numbers = {name: value for name, value in {**_SIZES, **changes}.items() if value is not None}
+    return kind, {name: None if value is _NULL else value for name, value in numbers.items()}
 
 
 @dataclass(frozen=True)

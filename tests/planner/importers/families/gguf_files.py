@@ -23,14 +23,21 @@ _ARCHITECTURES: Final = {
     "gemma3_text": "gemma3",
     "gpt_oss": "gpt-oss",
     "olmo3": "olmo2",
+    "deepseek_v2": "deepseek2",
+    "deepseek_v3": "deepseek2",
 }
 _PERMUTED: Final = ("llama", "granite")
 
 
 def write(
-    checkpoint: Checkpoint, path: Path, packed: Mapping[str, npt.NDArray[np.uint8]] | None = None
+    checkpoint: Checkpoint,
+    path: Path,
+    packed: Mapping[str, npt.NDArray[np.uint8]] | None = None,
+    joint: bool = False,
 ) -> Path:
-    """The checkpoint as a file of float32. `packed`: rows of MXFP4, by the name of a tensor of transformers."""
+    """The checkpoint as a file of float32. `packed`: rows of MXFP4, by the name of a tensor of transformers. `joint`:
+    of latent attention, what makes keys and values in one tensor, as older files have it.
+    """
     config = checkpoint.config
     kind = config["model_type"]
     arch = _ARCHITECTURES.get(kind, kind)
@@ -47,10 +54,13 @@ def write(
         config.get("intermediate_size") or config.get("ffn_hidden_size") or 4 * hidden
     )
     writer.add_head_count(heads)
-    writer.add_head_count_kv(kv_heads)
-    if head * heads != hidden:
+    if "kv_lora_rank" in config:
+        head, kv_heads = config["qk_rope_head_dim"], heads if joint else 1
+        _latent(writer, config, joint)
+    elif head * heads != hidden:
         writer.add_key_length(head)
         writer.add_value_length(head)
+    writer.add_head_count_kv(kv_heads)
     for key in ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"):
         if key in config:
             writer.add_layer_norm_eps(config[key])
@@ -71,7 +81,10 @@ def write(
     for name, raw in (packed or {}).items():
         rows |= _parted(name, raw, turned=False)
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[_key(arch)], blocks)
-    for name, weight in _converted(kind, checkpoint.weights(), heads, kv_heads, head).items():
+    weights = checkpoint.weights()
+    if "kv_lora_rank" in config and not joint:
+        weights = _keys_apart(weights, config)
+    for name, weight in _converted(kind, weights, heads, kv_heads, head).items():
         called = names.get_name(name, try_suffixes=(".weight", ".bias"))
         assert called is not None, name
         if name not in rows:
@@ -160,6 +173,47 @@ def _gpt_oss(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_expert_feed_forward_length(config["intermediate_size"])
 
 
+def _latent(writer: gguf.GGUFWriter, config: Mapping[str, Any], joint: bool) -> None:
+    turning, rank = config["qk_rope_head_dim"], config["kv_lora_rank"]
+    key, value = config["qk_nope_head_dim"] + turning, config["v_head_dim"]
+    writer.add_kv_lora_rank(rank)
+    if config.get("q_lora_rank"):
+        writer.add_q_lora_rank(config["q_lora_rank"])
+    writer.add_key_length(key if joint else rank + turning)
+    writer.add_value_length(value if joint else rank)
+    if not joint:
+        writer.add_key_length_mla(key)
+        writer.add_value_length_mla(value)
+    writer.add_leading_dense_block_count(config.get("first_k_dense_replace", 0))
+    writer.add_expert_count(config["n_routed_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    writer.add_expert_shared_count(config["n_shared_experts"])
+    writer.add_expert_weights_scale(config.get("routed_scaling_factor", 1.0))
+    if config["model_type"] == "deepseek_v3":
+        writer.add_expert_gating_func(gguf.ExpertGatingFuncType.SIGMOID)
+        writer.add_expert_weights_norm(config.get("norm_topk_prob", True))
+    if config.get("n_group"):
+        writer.add_expert_group_count(config["n_group"])
+        writer.add_expert_group_used_count(config["topk_group"])
+    over_all = config["rope_parameters"].get("mscale_all_dim")
+    if over_all:
+        writer.add_rope_scaling_yarn_log_mul(0.1 * over_all)
+
+
+def _keys_apart(weights: dict[str, Floats], config: Mapping[str, Any]) -> dict[str, Floats]:
+    found: dict[str, Floats] = {}
+    plain, value = config["qk_nope_head_dim"], config["v_head_dim"]
+    for name, weight in weights.items():
+        if not name.endswith("kv_b_proj.weight"):
+            found[name] = weight
+            continue
+        by_head = weight.reshape(-1, plain + value, weight.shape[1])
+        found[name.replace("kv_b", "k_b")] = by_head[:, :plain].swapaxes(1, 2)
+        found[name.replace("kv_b", "v_b")] = by_head[:, plain:]
+    return found
+
+
 def _gemma2(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_attn_logit_softcapping(config.get("attn_logit_softcapping", 50.0))
     writer.add_final_logit_softcapping(config.get("final_logit_softcapping", 30.0))
@@ -205,6 +259,8 @@ def _converted(
             weight = weight + np.float32(1)
         elif kind == "gpt2" and weight.ndim == 2 and (".attn." in name or ".mlp." in name):
             weight = weight.T
+        elif name.endswith(".e_score_correction_bias"):
+            name = name.replace("_bias", ".bias")
         elif name.endswith(".sinks"):
             name = f"{name}.weight"
         elif kind == "gpt_oss" and ".experts." in name:

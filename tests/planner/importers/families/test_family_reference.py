@@ -199,8 +199,8 @@ def test_cut_at_every_border_it_gives_the_same_bits(imported: Callable[[str], Im
 
 @pytest.mark.parametrize(
     ("case", "units"),
-    [("mixtral", 8), ("mixtral", 3), ("qwen2-moe", 4)],
-    ids=["each alone", "uneven", "shared"],
+    [("mixtral", 8), ("mixtral", 3), ("qwen2-moe", 4), ("deepseek-v3", 4)],
+    ids=["each alone", "uneven", "shared", "behind a dense block"],
 )
 def test_experts_in_several_units_give_the_same_bits(
     imported: Callable[[str], Imported], case: str, units: int
@@ -222,9 +222,11 @@ def test_experts_in_several_units_give_the_same_bits(
         return hidden
 
     names = [unit.name for unit in apart.manifest.units]
-    assert names[1 : 3 + units] == ["attn.0", *(f"ffn.0.{part}" for part in range(units)), "attn.1"]
+    block = model.checkpoint.config["num_hidden_layers"] - 1
+    assert names[-units - 2 :] == [f"attn.{block}", *(f"ffn.{block}.{part}" for part in range(units)), "head"]
     own = {unit.name: own_experts(unit) for unit in apart.manifest.units if unit.kind == "ffn"}
-    assert sorted(len(own[f"ffn.0.{part}"]) for part in range(units))[-1] == -(-experts_of(model) // units)
+    most = max(len(own_experts(unit)) for unit in model.manifest.units)
+    assert max(len(own[f"ffn.{block}.{part}"]) for part in range(units)) == -(-most // units)
     assert len({unit.blob.sha256 for unit in apart.manifest.units}) == len(names)
     whole = computed(apart)
     assert computed(model).tobytes() == whole.tobytes()
@@ -236,11 +238,31 @@ def own_experts(unit: ManifestUnit) -> set[str]:
     return {one.name.split(".")[1] for one in unit.tensors if one.name.startswith("experts.")}
 
 
-def experts_of(model: Imported) -> int:
-    return (
-        sum(len(own_experts(unit)) for unit in model.manifest.units)
-        // model.checkpoint.config["num_hidden_layers"]
-    )
+@pytest.mark.parametrize("case", ["deepseek-v2-lite", "deepseek-v3"])
+def test_an_older_gguf_file_has_keys_and_values_in_one_tensor(
+    imported: Callable[[str], Imported], case: str
+) -> None:
+    model = imported(case)
+    path = gguf_files.write(model.checkpoint, model.root / "older.gguf", joint=True)
+    manifest = model.read(build_model(open_gguf(path), "f32", model.store))
+    assert manifest.units == model.manifest.units
+
+
+@pytest.mark.parametrize("case", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"])
+def test_latent_attention_caches_latents_once(imported: Callable[[str], Imported], case: str) -> None:
+    model = imported(case)
+    numbers = model.checkpoint.config
+    cached = numbers["kv_lora_rank"] + numbers["qk_rope_head_dim"]
+    units = [unit for unit in model.manifest.units if unit.kind == "attn"]
+    assert [unit.state for unit in units] == [(f"key.{block}",) for block in range(len(units))]
+    assert {unit.kv_bytes_per_token for unit in units} == {4 * cached}
+    planned = {each.name: each.kv_bytes(1) for each in model.manifest.planner_units()}
+    assert [planned[unit.name] for unit in units] == [4 * cached] * len(units)
+    run = Run(model, 0, len(model.manifest.units), 2)
+    shape = run.execution.shape
+    run.prompt(run.execution.embed(np.array(model.checkpoint.tokens)), 1)
+    assert run.execution.kv_bytes == 2 * shape.capacity * 4 * cached * len(units)
+    run.execution.close()
 
 
 @pytest.mark.parametrize("units", [0, 9, 1 << 40])
@@ -262,6 +284,7 @@ def test_experts_lie_in_as_many_units_as_there_are_at_most(
         ("mixtral", "4bit", 0.9),
         ("gpt2", "8bit", 0.99),
         ("falcon-40b", "4bit", 0.9),
+        ("deepseek-v2-lite", "8bit", 0.99),
     ],
 )
 def test_packed_weights_come_close(

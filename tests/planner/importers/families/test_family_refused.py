@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from planner.errors import CorruptModel, ModelError, UnknownArchitecture
+from planner.errors import CorruptModel, MissingTensor, ModelError, UnknownArchitecture
 from planner.importers.safetensors import open_safetensors
 from tests.planner.importers.families.checkpoints import load
 from tests.planner.tiny_models import safetensors_bytes
@@ -147,6 +147,53 @@ REFUSED |= {
         "every 4th of layer_types",
     ),
     "olmo 3, no window": ("olmo3", {"sliding_window": None}, CorruptModel, "should be a whole number"),
+}
+
+
+REFUSED |= {
+    "deepseek, biases": (
+        "deepseek-v2",
+        {"attention_bias": True},
+        UnknownArchitecture,
+        "attention_bias false",
+    ),
+    "deepseek, every second": ("deepseek-v2", {"moe_layer_freq": 2}, UnknownArchitecture, "moe_layer_freq 2"),
+    "deepseek, method": ("deepseek-v2", {"topk_method": "noaux"}, UnknownArchitecture, "got 'noaux'"),
+    "deepseek, normed": (
+        "deepseek-v2",
+        {"norm_topk_prob": True},
+        UnknownArchitecture,
+        "norm_topk_prob false",
+    ),
+    "deepseek, groups": ("deepseek-v2", {"n_group": 3}, CorruptModel, "got 2 of 3"),
+    "deepseek, no groups": ("deepseek-v2", {"topk_group": 0}, CorruptModel, "got 0 of 4"),
+    "deepseek, small groups": ("deepseek-v2", {"num_experts_per_tok": 5}, CorruptModel, "2 groups of 2"),
+    "deepseek, small latent": ("deepseek-v2", {"kv_lora_rank": 16}, CorruptModel, "kv_a_proj_with_mqa"),
+    "deepseek, no latent": ("deepseek-v2", {"kv_lora_rank": 0}, CorruptModel, "are cached between 1"),
+    "deepseek, vast latent": ("deepseek-v2", {"kv_lora_rank": 4096}, CorruptModel, "head size between 1"),
+    "deepseek, odd turning": ("deepseek-v2", {"qk_rope_head_dim": 12}, CorruptModel, "a multiple of 16"),
+    "deepseek, no scale": ("deepseek-v2", {"routed_scaling_factor": 0.0}, CorruptModel, "shares above 0"),
+    "deepseek, dense width": (
+        "deepseek-v2",
+        {"intermediate_size": 0},
+        CorruptModel,
+        "without experts between",
+    ),
+    "deepseek, more dense": (
+        "deepseek-v2",
+        {"first_k_dense_replace": 2},
+        MissingTensor,
+        "layers.1.mlp.gate_proj",
+    ),
+    "deepseek 3, scores": ("deepseek-v3", {"scoring_func": "softmax"}, UnknownArchitecture, "of 'softmax'"),
+    "deepseek 3, halves": ("deepseek-v3", {"rope_interleave": False}, UnknownArchitecture, "rope_interleave"),
+    "deepseek 3, lone experts": ("deepseek-v3", {"n_group": 8, "topk_group": 8}, CorruptModel, "at least 2"),
+    "deepseek 3, float8": (
+        "deepseek-v3",
+        {"quantization_config": {"quant_method": "fp8"}},
+        UnknownArchitecture,
+        "use the original or a GGUF file",
+    ),
 }
 
 
