@@ -16,7 +16,7 @@ from peer.audit.receipts import Receipts
 from peer.audit.step_checks import Checks
 from peer.errors import PeerError
 from peer.origin.session_host import SessionHost
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.wire.generated.frames import Open
 from peer.wire.generated.requests import WORK, WorkRequest
 from peer.wire.tensors import Tensor
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 class Accounts:
     """What this peer owes to whom, as long as it is a member. It follows the sessions, and has `checks` follow them."""
 
-    def __init__(self, view: MeshView, sessions: SessionHost, checks: Checks) -> None:
+    def __init__(self, view: ModelView, sessions: SessionHost, checks: Checks) -> None:
         self._view = view
         self._sessions = sessions
         self.receipts = Receipts()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import random
 import time
 from collections.abc import Collection
@@ -17,11 +16,9 @@ from typing import Final, Literal
 
 from peer.audit.step_checks import Answer, Checks
 from peer.errors import PeerError
-from peer.limits import SESSION_BYTES
 from peer.model.chat_template import Message
-from peer.model.local_model import LocalModel
-from peer.origin.session_host import Outcome, SessionHost
-from peer.replication.mesh_view import MeshView
+from peer.origin.answering_model import AnsweringModel
+from peer.origin.session_host import Outcome
 from peer.session.ask import Ask, room_for
 from peer.session.effects import Broken, Emit, Ended
 from peer.session.origin import OriginSession
@@ -100,21 +97,14 @@ class Due:
 
 
 class Canaries:
-    """Tries peers while this one coordinates. `tried`: verdicts by peer, the last of each."""
+    """Tries peers while this one coordinates, by asking `of`. `tried`: verdicts by peer, the last of each."""
 
-    def __init__(
-        self,
-        links: PeerLinks,
-        view: MeshView,
-        sessions: SessionHost,
-        model: LocalModel,
-        checks: Checks,
-        times: Times,
-    ) -> None:
+    def __init__(self, links: PeerLinks, of: AnsweringModel, checks: Checks, times: Times) -> None:
         self._links = links
-        self._view = view
-        self._sessions = sessions
-        self._model = model
+        self._of = of
+        self._view = of.view
+        self._sessions = of.sessions
+        self._model = of.model
         self._checks = checks
         self._rng = random.Random()
         self.due = Due(times, self._rng)
@@ -181,7 +171,7 @@ class Canaries:
         if model is None:
             return None
         outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
-        core = OriginSession(os.urandom(SESSION_BYTES), self._view.me)
+        core = OriginSession(self._of.new_session(), self._view.me)
         self._sessions.attach(core, outcomes.put_nowait)
         try:
             asked = await self._asked(model.context)

@@ -16,7 +16,7 @@ from peer.audit.recomputation import Start
 from peer.errors import PeerError
 from peer.model.fetcher import Fetcher
 from peer.model.local_model import LocalModel
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.session.effects import RunStep
 from peer.stage.stage_host import StageHost
 from peer.transport.peer_links import PeerLinks
@@ -34,7 +34,7 @@ class Oddities:
     def __init__(
         self,
         links: PeerLinks,
-        view: MeshView,
+        view: ModelView,
         stage: StageHost,
         model: LocalModel,
         fetcher: Fetcher | None,

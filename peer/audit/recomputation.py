@@ -21,7 +21,7 @@ import psutil
 
 from peer.errors import CannotServe
 from peer.model.local_model import LocalModel
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.runtime.arithmetic import proven
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from peer.session.evidence import (
@@ -77,12 +77,21 @@ class Recomputing:
     """`positions` were computed here for checks. What was loaded for one is closed in a task that `start` runs."""
 
     def __init__(
-        self, view: MeshView, stage: StageHost, model: LocalModel, start: Start, threads: int = 1
+        self,
+        view: ModelView,
+        stage: StageHost,
+        model: LocalModel,
+        start: Start,
+        others_bytes: Callable[[], int] = lambda: 0,
+        *,
+        threads: int = 1,
     ) -> None:
+        """`others_bytes()`: what plans of other models take of this peer."""
         self._view = view
         self._stage = stage
         self._model = model
         self._start = start
+        self._others_bytes = others_bytes
         self._threads = threads
         self._loaded: dict[tuple[Run_, bool], _Loaded] = {}
         self.positions = 0
@@ -247,7 +256,7 @@ class Recomputing:
         member = state.members.get(me)
         profile = member.profile if member is not None else None
         overhead = profile.overhead_bytes if profile is not None else 0
-        return lent.room.memory_bytes - overhead - max(planned, default=0)
+        return lent.room.memory_bytes - overhead - max(planned, default=0) - self._others_bytes()
 
     def _unload(self, run: Run_, exact: bool) -> None:
         made = self._loaded.pop((run, exact))

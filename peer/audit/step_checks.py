@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import random
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from peer.audit.check_policy import NextCheck, in_order, judges_of
 from peer.audit.judge import Judge, Place, place_of, spans_up_to, testimony
@@ -19,7 +20,7 @@ from peer.audit.recomputation import Recomputing, Start, computes
 from peer.errors import BadCommand, PeerError
 from peer.model.local_model import LocalModel
 from peer.origin.session_host import SessionHost
-from peer.replication.mesh_view import MeshView
+from peer.replication.decoder_view import ModelView
 from peer.session.pinned_ends import is_pinned, tells_ids
 from peer.session.pinned_ends_evidence import KeptEnds, Returned
 from peer.session.seat import ID_BYTES, Seat
@@ -91,43 +92,53 @@ class _Asked:
     peers: set[str] = field(default_factory=set)
 
 
+class Audited(Protocol):
+    """The parts of a peer that serve the model whose steps are checked."""
+
+    @property
+    def view(self) -> ModelView:
+        """The mesh as if this model were its own."""
+
+    @property
+    def stage(self) -> StageHost:
+        """Units that are computed here."""
+
+    @property
+    def sessions(self) -> SessionHost:
+        """Answers that are asked here."""
+
+    @property
+    def model(self) -> LocalModel:
+        """Its manifest and tokenizer."""
+
+
 class Checks:
-    """This peer as one that asks for checks, bears witness, and checks."""
+    """This peer as one that asks for checks of steps of one model, bears witness, and checks."""
 
     def __init__(
-        self,
-        links: PeerLinks,
-        view: MeshView,
-        stage: StageHost,
-        sessions: SessionHost,
-        model: LocalModel,
-        start: Start,
+        self, links: PeerLinks, of: Audited, start: Start, others_bytes: Callable[[], int] = lambda: 0
     ) -> None:
-        """`start` runs a task of the owner's."""
+        """`start` runs a task of the owner's; `others_bytes()`: what plans of other models take of this peer."""
         self._links = links
-        self._view = view
-        self._stage = stage
-        self._sessions = sessions
-        self._model = model
+        self._view = of.view
+        self._stage = of.stage
+        self._sessions = of.sessions
+        self._model = of.model
         self._start = start
         self._rng = random.Random()
         self._answers: dict[bytes, Answer] = {}
         self._asked: dict[bytes, _Asked] = {}
         self._next = NextCheck()
-        self._judging: set[str] = set()  # peers for which a check is under way here
         self._running = 0
         self._odd_s: dict[str, float] = {}  # by peer: when it may bring about another check
         self._odd_due: dict[
             bytes, tuple[int, int]
         ] = {}  # by session: stage and position whose token is to come
         self.returned = Returned()  # of answers whose ends stay here
-        again = Recomputing(view, stage, model, start)
-        self.judge = Judge(links, stage, model, again, self._witness)
+        again = Recomputing(of.view, of.stage, of.model, start, others_bytes)
+        self.judge = Judge(links, of.stage, of.model, again, self.witness)
         self.made = Counts()  # here, for others and for this peer
         self.got = Counts()  # for answers of this peer
-        links.on(CHECK, self._asked_to_check)
-        links.on(WITNESS, self._asked_to_witness)
-        links.on(ODD, self._told_of_odd)
 
     # --- as the asker
 
@@ -168,7 +179,7 @@ class Checks:
         finally:
             self._asked.pop(session, None)
 
-    def _odd(self, peer: str, session: bytes, position: int) -> None:
+    def odd(self, peer: str, session: bytes, position: int) -> None:
         """A peer of a route finds what came to it odd: the stage before it is checked at once. Raises BadCommand."""
         answer = self._answers.get(session)
         route = answer.opening.route if answer is not None else ()
@@ -322,23 +333,12 @@ class Checks:
 
     # --- for others
 
-    async def _told_of_odd(self, peer: str, said: OddRequest) -> None:
-        self._odd(peer, bytes.fromhex(said.session), said.position)
-
-    async def _asked_to_check(self, peer: str, said: CheckRequest) -> CheckAnswer:
+    async def checked(self, peer: str, said: CheckRequest) -> CheckAnswer:
+        """Computes what `peer` asks about. Raises BadCommand."""
         place = place_of(said)
         if not {place.peer, place.before, place.after} - {""} <= self._view.state.members.keys():
             raise BadCommand("check: expected a step of members")
-        if peer in self._judging:
-            raise BadCommand("check: expected one at a time")
-        self._judging.add(peer)
-        try:
-            return CheckAnswer(await self._judge(peer, place))
-        finally:
-            self._judging.discard(peer)
-
-    async def _asked_to_witness(self, peer: str, said: WitnessRequest) -> WitnessAnswer:
-        return self._witness(peer, said)
+        return CheckAnswer(await self._judge(peer, place))
 
     def report(self) -> CheckReport:
         """What was checked, for people."""
@@ -351,7 +351,8 @@ class Checks:
         """Gives back what was loaded for checks."""
         await self.judge.close()
 
-    def _witness(self, peer: str, said: WitnessRequest) -> WitnessAnswer:
+    def witness(self, peer: str, said: WitnessRequest) -> WitnessAnswer:
+        """What this peer knows of a step that `peer` checks. Raises BadCommand where it is none of its business."""
         session, side = bytes.fromhex(said.session), said.side
         stage, first, stop = said.stage, said.first, said.stop
         if not first < stop <= first + MAX_CHECKED_POSITIONS:
@@ -404,6 +405,52 @@ class Checks:
             log.debug("cannot check: %s", error)  # or what it was told makes no step
         self.made.add(verdict)
         return verdict
+
+
+class CheckRequests:
+    """What others ask about steps, answered by the checks of the model whose session it is."""
+
+    def __init__(self, links: PeerLinks, of: Callable[[bytes], Checks]) -> None:
+        """`of(session)`: the checks of its model."""
+        self._of = of
+        self._judging: set[str] = set()  # peers for which a check is under way here, of whatever model
+        links.on(CHECK, self._asked_to_check)
+        links.on(WITNESS, self._asked_to_witness)
+        links.on(ODD, self._told_of_odd)
+
+    async def _told_of_odd(self, peer: str, said: OddRequest) -> None:
+        session = bytes.fromhex(said.session)
+        self._of(session).odd(peer, session, said.position)
+
+    async def _asked_to_check(self, peer: str, said: CheckRequest) -> CheckAnswer:
+        if peer in self._judging:
+            raise BadCommand("check: expected one at a time")
+        self._judging.add(peer)
+        try:
+            return await self._of(bytes.fromhex(said.session)).checked(peer, said)
+        finally:
+            self._judging.discard(peer)
+
+    async def _asked_to_witness(self, peer: str, said: WitnessRequest) -> WitnessAnswer:
+        return self._of(bytes.fromhex(said.session)).witness(peer, said)
+
+
+def added_up(reports: Iterable[CheckReport]) -> CheckReport:
+    """What was checked of several models together."""
+    every = list(reports)
+
+    def counted(counts: Iterable[CheckCounts]) -> CheckCounts:
+        return CheckCounts(
+            *map(sum, zip(*((c.same, c.differs, c.disputed, c.unable) for c in counts), strict=True))
+        )
+
+    return CheckReport(
+        counted(each.made for each in every),
+        counted(each.got for each in every),
+        sum(each.kept for each in every),
+        sum(each.positions for each in every),
+        max(each.worst_ppm for each in every),
+    )
 
 
 _UNABLE: Final[CheckVerdict] = "unable"

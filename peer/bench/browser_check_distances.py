@@ -93,7 +93,8 @@ class _Series:
         self._rng = np.random.default_rng(1)
         mesh = self._mesh
         self._again = {
-            count: Recomputing(mesh.view, mesh.stage, mesh.model, mesh.start, count) for count in THREADS
+            count: Recomputing(mesh.view, mesh.stage, mesh.model, mesh.start, threads=count)
+            for count in THREADS
         }
         self._rounds = 0
         self._least: dict[Lie, float] = {}

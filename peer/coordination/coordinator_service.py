@@ -27,6 +27,7 @@ from peer.coordination.suspicion import Findings, Reach, Suspicions
 from peer.coordination.voter_policy import PATIENCE, HandOver, Patience, Situation, next_move
 from peer.errors import BadCommand, BeginAnew, NotAdmitted
 from peer.limits import HIGHEST_VERSION, LOWEST_VERSION, MAX_ENTRY_BYTES
+from peer.state.decoders import MARK_BYTES, mark_of
 from peer.state.display_names import name_fault, plain
 from peer.state.generated.commands import (
     CutsFixed,
@@ -531,8 +532,18 @@ class Coordinating:
         _spend(self._spent, peer, MAX_COMMANDS)
         state = self.state
         known = [c for c in said.entries if c.peer in state.members or c.peer in state.ledger.balances]
-        costs = self._core.unit_costs()
-        self._till.put([priced(claim, peer, costs) for claim in known])
+        own, further = self._core.unit_costs(), self._costs_by_mark()
+        priced_by = [(claim, further.get(claim.session[: 2 * MARK_BYTES], own)) for claim in known]
+        # What no manifest is known for yet is said again.
+        self._till.put([priced(claim, peer, costs) for claim, costs in priced_by if costs is not None])
+
+    def _costs_by_mark(self) -> dict[str, tuple[int, ...] | None]:
+        """What units of further models cost, by what the ids of their sessions begin with in hex; None: not known."""
+        found: dict[str, tuple[int, ...] | None] = {}
+        for name, decoder in self.state.decoders.items():
+            costs = self._decoders.unit_costs(name, decoder.model) if self._decoders is not None else None
+            found[mark_of(name, decoder.model).hex()] = costs
+        return found
 
     def _publish(self, commands: list[Command]) -> None:
         for command in commands:

@@ -75,6 +75,11 @@ class DecoderPlanning:
         finally:
             self._looking = False
 
+    def unit_costs(self, name: str, model: str) -> tuple[int, ...] | None:
+        """What the units of a further model cost beside one another; None before its manifest is known."""
+        core = self._cores.get((name, model))
+        return core.unit_costs() if core is not None else None
+
     async def close(self) -> None:
         """Plans nothing any more."""
         self._closed = True

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from peer.audit.model_audit import ModelAudit
+from peer.coordination.decoder_planning import taken_bytes
 from peer.coordination.repair_order import load_order
 from peer.errors import BadCommand, NoPlan, PeerError
 from peer.member.model_parts import ModelParts
 from peer.member.peer_options import PeerOptions
 from peer.member.progress import Phase, Report, fetching
 from peer.model.fetcher import Fetcher, Progress
+from peer.origin.answering_model import AnsweringModel
 from peer.replication.decoder_view import DecoderView
 from peer.replication.mesh_view import MeshView
 from peer.session.prefix_cache import LENT_SHARE, MOST_BYTES
@@ -55,8 +58,10 @@ class DecoderParts:
         self.mark = mark_of(name, model_id)
         self.view = DecoderView(view, name)
         self.parts = ModelParts(links, self.view, store, numbers)
+        self.audit: ModelAudit | None = None
         self._links = links
-        self._fetcher: Fetcher | None = None
+        self._mesh = view
+        self._audits: set[asyncio.Task[None]] = set()
         self._learning = asyncio.Lock()
         self._report: Report = lambda _: None
         self._holding: Holding | None = None
@@ -74,6 +79,22 @@ class DecoderParts:
                 await fetcher.blobs([manifest.tokenizer, *manifest.graphs()])
                 self.parts.model.know(manifest)
             return manifest
+
+    @property
+    def answering(self) -> AnsweringModel:
+        """The model as it is asked here, once `learn` has been called."""
+        return AnsweringModel(self.view, self.parts.model, self.parts.sessions, self.mark)
+
+    def keep_accounts(self, fetcher: Fetcher | None) -> None:
+        """Says from here on what this peer owes for this model, has its steps checked, and tries others while it leads.
+        `fetcher` None: everything of the model is here.
+        """
+
+        def others_bytes() -> int:
+            return taken_bytes(self._mesh.state, self.name).get(self._links.me, 0)
+
+        self.audit = ModelAudit(self._links, self.answering, self.parts.stage, self._start, others_bytes)
+        self.audit.begin(fetcher)
 
     def lend(self, lent: _Lent) -> None:
         """Begins to hold what plans give this peer."""
@@ -99,13 +120,27 @@ class DecoderParts:
         """Ends answers, and unloads what is held."""
         if self._again is not None:
             self._again.cancel()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [*self._audits, *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self.view.close()
         await self.parts.close(why)
+        if self.audit is not None:
+            await self.audit.close()
         if self._holding is not None:
             await self._holding.close()
+
+    def _start(self, step: Coroutine[Any, Any, None]) -> None:
+        """Runs a task of checks or accounts until the model is withdrawn."""
+        task = asyncio.ensure_future(step)
+        self._audits.add(task)
+        task.add_done_callback(self._audit_ended)
+
+    def _audit_ended(self, task: asyncio.Task[None]) -> None:
+        self._audits.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a task of checks failed", exc_info=error)
 
     async def _hold(self, lent: _Lent) -> None:
         """Never holds before the manifest is here, for which it tries again and again."""
@@ -168,6 +203,7 @@ class AllDecoders:
         self._by_name: dict[str, DecoderParts] = {}
         self._by_mark: dict[bytes, DecoderParts] = {}
         self._lent: _Lent | None = None
+        self._fetchers: list[Fetcher | None] = []  # one where accounts are kept
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
         view.subscribe(self._look)
@@ -184,6 +220,17 @@ class AllDecoders:
             return None
         found = self._by_mark.get(session[:MARK_BYTES])
         return found.parts if found is not None else None
+
+    def audit_of(self, session: bytes) -> ModelAudit | None:
+        """What is checked of the further model whose session it is; None: it is of the mesh's own."""
+        found = self._by_mark.get(session[:MARK_BYTES])
+        return found.audit if found is not None else None
+
+    def keep_accounts(self, fetcher: Fetcher | None) -> None:
+        """Has all of them checked and accounted from here on, as the mesh's own."""
+        self._fetchers = [fetcher]
+        for each in self:
+            each.keep_accounts(fetcher)
 
     def named(self, name: str) -> DecoderParts:
         """Raises NoPlan where no further model of that name answers in words."""
@@ -236,6 +283,8 @@ class AllDecoders:
             if name not in self._by_name:
                 made = DecoderParts(self._links, self._view, self._store, self._numbers, name, decoder.model)
                 self._by_name[name] = self._by_mark[made.mark] = made
+                for fetcher in self._fetchers:
+                    made.keep_accounts(fetcher)
                 if self._lent is not None:
                     made.lend(self._lent)
 

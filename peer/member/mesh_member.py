@@ -11,15 +11,17 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from peer.audit.accounting import Accounts
-from peer.audit.canaries import Canaries, Times
-from peer.audit.outlier_reports import Oddities
-from peer.audit.step_checks import Checks
+from peer.audit.canaries import Canaries
+from peer.audit.model_audit import ModelAudit
+from peer.audit.step_checks import CheckRequests, Checks, added_up
 from peer.consensus.events import Settings
 from peer.conversation.conversation_client import Talking
+from peer.coordination.decoder_planning import taken_bytes
 from peer.errors import BadCommand, CannotServe, NoPlan, PeerError
 from peer.member.epoch_recovery import answered, best_state, requested
 from peer.member.leader_watch import HANDOVER_GRACE_S, LeaderWatch
@@ -106,8 +108,7 @@ class MeshMember:
         self.lending: Lending | None = None  # None: it only asks, so far
         self._pictures: PictureJobs | None = None
         self._fetcher: Fetcher | None = None  # of models that are offered beside the mesh's own
-        self.accounts: Accounts | None = None  # what this peer owes to whom, and what was checked
-        self.canaries: Canaries | None = None
+        self.audit: ModelAudit | None = None  # of the mesh's own model
         self.ended = asyncio.Event()
         self.why_ended = ""
         self.leaving = False
@@ -125,6 +126,16 @@ class MeshMember:
         if self._pictures is None:
             self._pictures = PictureJobs()
         return self._pictures
+
+    @property
+    def accounts(self) -> Accounts | None:
+        """What this peer owes to whom, and what was checked, of the mesh's own model."""
+        return self.audit.accounts if self.audit is not None else None
+
+    @property
+    def canaries(self) -> Canaries | None:
+        """Whom this peer tries with the mesh's own model while it leads."""
+        return self.audit.canaries if self.audit is not None else None
 
     @property
     def manifest(self) -> Manifest | None:
@@ -154,7 +165,7 @@ class MeshMember:
             raise BadCommand(f"--pin-ends is for the mesh's own model: ask {name} without it")
         found = self.parts.decoders.named(name)
         await found.learn(self._fetcher)
-        return AnsweringModel(found.view, found.parts.model, found.parts.sessions, found.mark)
+        return found.answering
 
     def fetch_by(self, fetcher: Fetcher) -> None:
         """Takes what gets the manifests of the models that are offered beside the mesh's own."""
@@ -234,8 +245,9 @@ class MeshMember:
         return shown_report(self._report())
 
     def _report(self) -> StatusAnswer:
-        checks = self.accounts.checks.report() if self.accounts is not None else None
-        return report_of(self.parts, self.lending, checks)
+        own = [self.audit.checks.report()] if self.audit is not None else []
+        further = [each.audit.checks.report() for each in self.parts.decoders if each.audit is not None]
+        return report_of(self.parts, self.lending, added_up([*own, *further]) if own else None)
 
     async def _status(self, _: str, __: None) -> StatusAnswer:
         return self._report()
@@ -246,16 +258,22 @@ class MeshMember:
         """From here on says what it owes, has steps checked, and tries others while it leads. `fetcher` None:
         everything of the model is here.
         """
-        checks = Checks(self.links, self.view, self.stage, self.sessions, self.model, self.start)
-        accounts = self.accounts = Accounts(self.view, self.sessions, checks)
+
+        def others_bytes() -> int:
+            return taken_bytes(replace(self.view.state, plan=None, proposed=None)).get(self.me, 0)
+
+        answering = AnsweringModel(self.view, self.model, self.sessions)
+        own = self.audit = ModelAudit(self.links, answering, self.stage, self.start, others_bytes)
         if fetcher is not None:
-            fetcher.on_given(accounts.given)
-        canaries = Canaries(self.links, self.view, self.sessions, self.model, checks, Times())
-        self.canaries = canaries
-        oddities = Oddities(self.links, self.view, self.stage, self.model, fetcher, self.start)
-        self.start(accounts.run())
-        self.start(canaries.run())
-        self.start(oddities.run())
+            fetcher.on_given(own.accounts.given)  # pieces of any model
+
+        def checks_of(session: bytes) -> Checks:
+            further = self.parts.decoders.audit_of(session)
+            return (further or own).checks
+
+        CheckRequests(self.links, checks_of)
+        own.begin(fetcher)
+        self.parts.decoders.keep_accounts(fetcher)
 
     def runs_only(self) -> None:
         """This peer is in a mesh without a model that answers in words: it ends where the mesh gets one, which asks for
@@ -526,8 +544,8 @@ class MeshMember:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self.parts.close(reason)  # nobody is answered any more, so no check loads units again
-            if self.accounts is not None:
-                await self.accounts.checks.close()
+            if self.audit is not None:
+                await self.audit.close()
             if self.sessions.own_ends is not None:
                 await self.sessions.own_ends.close()
             if self._pictures is not None:

@@ -11,6 +11,7 @@ from peer.replication.replica import Replica
 from peer.session.seat import Run_
 from peer.state.decoder_sight import seen_as
 from peer.state.generated.commands import DecoderHeld
+from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.transport.listeners import Listeners
 from peer.wire.generated.requests import HELD, HeldRequest
@@ -35,6 +36,14 @@ class ModelView(Protocol):
     def state(self) -> MeshState:
         """The state of the mesh, whose model is the one that these parts serve."""
 
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as this peer knows; None: nobody."""
+
+    @property
+    def incarnation(self) -> int:
+        """Which life of this peer its log is of; 0 outside a mesh."""
+
     async def until(self, holds: Callable[[MeshState], bool], timeout_s: float | None) -> bool:
         """As MeshView.until."""
 
@@ -45,6 +54,9 @@ class ModelView(Protocol):
         self, kind: RequestKind[T, A], said: T, patience_s: float = PATIENCE_S, first: str = ""
     ) -> A:
         """As MeshView.ask_leader."""
+
+    async def propose(self, command: Command) -> None:
+        """As MeshView.propose."""
 
     async def holds(self, runs: tuple[Run_, ...]) -> None:
         """Tells whoever leads which runs of units of the model are loaded here. Raises MeshError."""
@@ -72,6 +84,16 @@ class DecoderView:
         return self._view.replica
 
     @property
+    def leader(self) -> str | None:
+        """Who leads, as far as this peer knows; None: nobody."""
+        return self._view.leader
+
+    @property
+    def incarnation(self) -> int:
+        """Which life of this peer its log is of; 0 outside a mesh."""
+        return self._view.incarnation
+
+    @property
     def state(self) -> MeshState:
         """The state as if this model were the mesh's own."""
         if self._seen_of is not self._view.state:
@@ -92,6 +114,10 @@ class DecoderView:
     ) -> A:
         """Returns the answer of whoever leads, as MeshView.ask_leader does."""
         return await self._view.ask_leader(kind, said, patience_s, first)
+
+    async def propose(self, command: Command) -> None:
+        """Has the log say so, as MeshView.propose does."""
+        await self._view.propose(command)
 
     async def holds(self, runs: tuple[Run_, ...]) -> None:
         """Tells whoever leads which runs of units of this model are loaded here. Raises MeshError."""

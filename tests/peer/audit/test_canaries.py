@@ -106,6 +106,7 @@ async def test_what_a_peer_is_tried_with_is_read_within_the_bounds_of_all_prompt
 
     parts = cast(Any, SimpleNamespace(prompts=Prompts(), text=Text()))
     none = cast(Any, None)
-    asked = await Canaries(none, none, none, parts, none, TIMES)._asked(64)
+    of: Any = SimpleNamespace(view=none, sessions=none, model=parts)
+    asked = await Canaries(none, of, none, TIMES)._asked(64)
     assert (asked.prompt, asked.end_tokens) == ((1, 2, 3), (9,))
     assert [(len(messages), context) for messages, context in read] == [(1, 64)]

@@ -14,7 +14,7 @@ import pytest
 from peer.audit.envelope_recording import envelopes_path, recorded
 from peer.audit.norm_envelopes import FORMAT, Envelopes, decode_envelopes, encode_envelopes, widened
 from peer.audit.outlier_reports import Oddities
-from peer.audit.step_checks import Answer, Checks
+from peer.audit.step_checks import Answer, CheckRequests, Checks
 from peer.errors import BadCommand
 from peer.session.effects import RunStep
 from peer.transport.request_table import Requests
@@ -126,7 +126,9 @@ class Asker:
         nothing: Any = None
         self.tasks: list[asyncio.Task[None]] = []
         start = lambda step: self.tasks.append(asyncio.ensure_future(step))  # noqa: E731
-        self.checks = Checks(links, view, nothing, sessions, nothing, start)
+        of: Any = SimpleNamespace(view=view, stage=nothing, sessions=sessions, model=nothing)
+        self.checks = Checks(links, of, start)
+        CheckRequests(links, lambda _: self.checks)
         self.checked: list[tuple[int, int]] = []
         opening = SimpleNamespace(session=SESSION, route=("p", "q", "r"), sampling=(0,) * 8)
         self.checks.opened(cast(Any, opening), cast(Any, None))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from peer.audit.judge import Place
-from peer.audit.step_checks import MOST_MATCHES, CheckFailed, Checks
+from peer.audit.step_checks import MOST_MATCHES, CheckFailed, CheckRequests, Checks, added_up
 from peer.errors import BadCommand
 from peer.session.activation_log import ActivationLog
 from peer.session.pinned_ends import pinned
@@ -20,7 +20,14 @@ from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
 from peer.session.seat import Seat
 from peer.transport.request_table import Requests
 from peer.wire.generated.frames import Open, Step
-from peer.wire.generated.requests import CheckVerdict, WitnessAnswer, WitnessRequest, WitnessSide
+from peer.wire.generated.requests import (
+    CheckCounts,
+    CheckReport,
+    CheckVerdict,
+    WitnessAnswer,
+    WitnessRequest,
+    WitnessSide,
+)
 from peer.wire.tensors import tensor_of
 from tests.peer.session.toy_mesh import GREEDY, opening
 
@@ -41,9 +48,9 @@ def mesh(findings: tuple[CheckFailed, ...] = ()) -> Any:
 
 
 def checks_of(around: Any) -> Checks:
-    return Checks(
-        around.links, around.view, around.stage, around.sessions, around.model, around.started.append
-    )
+    made = Checks(around.links, around, around.started.append)
+    around.asked = CheckRequests(around.links, lambda _: made)
+    return made
 
 
 async def gaps(around: Any, verdict: CheckVerdict, monkeypatch: pytest.MonkeyPatch, count: int) -> list[int]:
@@ -89,7 +96,7 @@ async def test_nobody_hears_the_tokens_of_an_answer_whose_ends_stay_here(
             checks._asked[SESSION].peers.add("p")
             asks = WitnessRequest(SESSION.hex(), 0, "tokens", 0, 3)
             try:
-                answers.append(checks._witness("p", asks).tokens)
+                answers.append(checks.witness("p", asks).tokens)
             except BadCommand:
                 answers.append(None)
             return "same"
@@ -125,7 +132,7 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
             asks = WitnessRequest(SESSION.hex(), place.stage, side, 1, 2)
             try:
                 sides[side] = np.frombuffer(
-                    base64.b64decode(checks._witness(peer, asks).rows or ""), np.float32
+                    base64.b64decode(checks.witness(peer, asks).rows or ""), np.float32
                 )
             except BadCommand:
                 continue
@@ -175,14 +182,14 @@ def test_what_tells_tokens_of_an_asker_that_keeps_its_ends_is_for_that_asker() -
     around.stage.core = SimpleNamespace(seat_at=lambda *_: seat)
     around.view.state.plan = around.view.state.proposed = None
     asks = WitnessRequest(SESSION.hex(), 0, "marks", 0, 1)
-    assert checks._witness("asker", asks).marks
+    assert checks.witness("asker", asks).marks
     with pytest.raises(BadCommand, match="who alone"):
-        checks._witness("p", asks)
+        checks.witness("p", asks)
     guess = replace(asks, side="match", seen="00" * 32)
     for _ in range(MOST_MATCHES):
-        assert checks._witness("asker", guess).same is False
+        assert checks.witness("asker", guess).same is False
     with pytest.raises(BadCommand, match="at most"):
-        checks._witness("asker", guess)
+        checks.witness("asker", guess)
 
 
 async def test_checks_that_nobody_can_make_become_rare(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +209,7 @@ async def test_one_word_has_a_route_checked_sooner_for_a_while(monkeypatch: pyte
 
 async def test_who_asks_for_checks_names_members_and_waits_its_turn() -> None:
     around = mesh()
-    checks = checks_of(around)
+    checks_of(around)
     body = {
         "session": SESSION.hex(),
         "stage": 0,
@@ -218,6 +225,25 @@ async def test_who_asks_for_checks_names_members_and_waits_its_turn() -> None:
     }
     with pytest.raises(BadCommand, match="members"):
         await around.requests.answer("q", "check", body)
-    checks._judging.add("q")
+    around.asked._judging.add("q")
     with pytest.raises(BadCommand, match="one at a time"):
         await around.requests.answer("q", "check", body | {"after": ""})
+
+
+async def test_what_others_ask_goes_to_the_checks_of_the_model_whose_session_it_is() -> None:
+    around, further = mesh(), mesh()
+    made = {mark: Checks(of.links, of, of.started.append) for mark, of in ((b"m", further), (b"", around))}
+    CheckRequests(around.links, lambda session: made[b"m" if session.startswith(b"m") else b""])
+    heard: list[tuple[str, str]] = []
+    for mark, checks in made.items():
+        name = "further" if mark else "own"
+        setattr(checks, "odd", lambda peer, _, __, name=name: heard.append((name, peer)))  # noqa: B010
+    for session in (SESSION, b"m".ljust(16, b"\0")):
+        await around.requests.answer("p", "odd", {"session": session.hex(), "position": 3})
+    assert heard == [("own", "p"), ("further", "p")]
+
+
+def test_what_was_checked_of_several_models_is_told_together() -> None:
+    counts = CheckCounts(1, 2, 3, 4)
+    reports = [CheckReport(counts, counts, 5, 6, 7), CheckReport(counts, CheckCounts(0, 0, 0, 1), 1, 1, 9)]
+    assert added_up(reports) == CheckReport(CheckCounts(2, 4, 6, 8), CheckCounts(1, 2, 3, 5), 6, 7, 9)

@@ -22,8 +22,6 @@ import {
 } from './canary_policy';
 import type { Answer, Checks } from './step_checks';
 import { PeerError } from '../errors';
-import { SESSION_BYTES } from '../limits';
-import { toHex } from '../wire/hex';
 import type { LocalModel } from '../model/local_model';
 import type { SessionHost } from '../origin/session_host';
 import type { MeshView } from '../replication/mesh_view';
@@ -44,6 +42,8 @@ interface Parts {
   readonly view: Pick<MeshView, 'me' | 'state' | 'leader'>;
   readonly model: Pick<LocalModel, 'prompts'>; // null while it is not known what the model reads
   readonly sessions: Pick<SessionHost, 'attach' | 'detach' | 'perform' | 'size'>;
+  /** The id of a session of the model that nobody has. */
+  newSession(): string;
 }
 
 /** `tried`: verdicts by peer, the last of each. */
@@ -146,7 +146,7 @@ export class Canaries {
     const maxTokens = roomFor(prompt.length, null, model.context);
     const { endTokens } = prompts.text;
     const asked = { prompt, maxTokens, sampling: sampling(Math.random), endTokens };
-    const core = new OriginSession(toHex(crypto.getRandomValues(new Uint8Array(SESSION_BYTES))), view.me);
+    const core = new OriginSession(this.parts.newSession(), view.me);
     const answered = this.answered(core);
     try {
       sessions.perform(core.session, core.begin(nowS(), route, asked));

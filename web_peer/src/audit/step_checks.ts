@@ -13,12 +13,15 @@ import { Returned, sentOf, ShownEnds } from '../session/pinned_ends_evidence';
 import type { CheckFailed, PlanRecord } from '../state/generated/commands';
 import { isAway } from '../state/mesh_state';
 import { isPinned } from '../session/pinned_ends';
+import type { PeerLinks } from '../transport/peer_links';
 import { type Place, placeOf, spansUpTo } from './step_place';
 import { testimony } from './witness';
 import {
   CHECK,
   type CheckAnswer,
+  type CheckCounts,
   type CheckReport,
+  type CheckRequest,
   type CheckVerdict,
   MAX_CHECKED_POSITIONS,
   MAX_CHECKED_SETTINGS,
@@ -55,7 +58,7 @@ interface Asked {
 
 type Counts = Record<CheckVerdict, number>;
 
-/** The checks of this tab's answers, and those that others ask of it. */
+/** The checks of this tab's answers of one model, and those that others ask of it. */
 export class Checks {
   readonly judge: Judge;
   readonly made: Counts = { same: 0, differs: 0, disputed: 0, unable: 0 }; // here, for others and for this tab
@@ -65,7 +68,6 @@ export class Checks {
   private readonly next = new NextCheck();
   private readonly answers = new Map<string, Answer>();
   private readonly asked = new Map<string, Asked>();
-  private readonly judging = new Set<string>(); // peers for which a check is under way here
   private readonly oddMs = new Map<string, number>(); // by peer: when it may bring about another check
   private readonly oddDue = new Map<string, Odd>(); // by session: what is checked when its token came
   private running = false; // a check of an answer of this tab
@@ -73,10 +75,6 @@ export class Checks {
   constructor(tab: Omit<Tab, 'own'>) {
     this.tab = { ...tab, own: (asker, said) => this.witness(asker, said) };
     this.judge = new Judge(this.tab);
-    const { links } = tab;
-    links.on(CHECK, (peer, said) => this.checked(peer, placeOf(said)));
-    links.on(WITNESS, (peer, said) => this.witness(peer, said));
-    links.on(ODD, (peer, said) => this.odd(peer, said));
   }
 
   // --- as the asker
@@ -172,7 +170,7 @@ export class Checks {
    * A peer of a route finds what came to it odd: the stage before it is checked at once, or when the token of that
    * position came. Raises BadCommand.
    */
-  private odd(peer: string, { session, position }: OddRequest): null {
+  odd(peer: string, { session, position }: OddRequest): null {
     const answer = this.answers.get(session);
     const stage = (answer?.opening.route.indexOf(peer) ?? 0) - 1;
     if (answer === undefined || stage < 0) {
@@ -278,18 +276,14 @@ export class Checks {
 
   // --- for others
 
-  private async checked(peer: string, place: Place): Promise<CheckAnswer> {
+  /** Computes what `peer` asks about. Raises BadCommand. */
+  async checked(peer: string, said: CheckRequest): Promise<CheckAnswer> {
     const { members } = this.tab.view.state;
+    const place = placeOf(said);
     if (![place.peer, place.before, place.after].every((each) => each === '' || members.has(each))) {
       throw new BadCommand('check: expected a step of members');
     }
-    if (this.judging.has(peer)) throw new BadCommand('check: expected one at a time');
-    this.judging.add(peer);
-    try {
-      return { verdict: await this.judged(peer, place) };
-    } finally {
-      this.judging.delete(peer);
-    }
+    return { verdict: await this.judged(peer, place) };
   }
 
   /** What was checked here and for this tab, as the answer to `status` has it. */
@@ -299,7 +293,8 @@ export class Checks {
     return { made, got, kept: judge.kept, positions: judge.again.positions, worstPpm };
   }
 
-  private async witness(peer: string, said: WitnessRequest): Promise<WitnessAnswer> {
+  /** What this tab knows of a step that `peer` checks. Raises BadCommand where it is none of its business. */
+  async witness(peer: string, said: WitnessRequest): Promise<WitnessAnswer> {
     const { side, first, stop } = said;
     if (side !== 'tokens' && side !== 'sent' && side !== 'back') return testimony(this.tab, peer, said);
     const asked = this.asked.get(said.session);
@@ -331,4 +326,47 @@ export class Checks {
     this.made[verdict] += 1;
     return verdict;
   }
+}
+
+/** What others ask about steps, answered by the checks of the model whose session it is. */
+export class CheckRequests {
+  private readonly judging = new Set<string>(); // peers for which a check is under way here, of whatever model
+  private readonly of: (session: string) => Checks;
+
+  /** `of(session)`: the checks of its model. */
+  constructor(links: Pick<PeerLinks, 'on'>, of: (session: string) => Checks) {
+    this.of = of;
+    links.on(CHECK, (peer, said) => this.checked(peer, said));
+    links.on(WITNESS, (peer, said) => of(said.session).witness(peer, said));
+    links.on(ODD, (peer, said) => of(said.session).odd(peer, said));
+  }
+
+  private async checked(peer: string, said: CheckRequest): Promise<CheckAnswer> {
+    if (this.judging.has(peer)) throw new BadCommand('check: expected one at a time');
+    this.judging.add(peer);
+    try {
+      return await this.of(said.session).checked(peer, said);
+    } finally {
+      this.judging.delete(peer);
+    }
+  }
+}
+
+/** What was checked of several models together. */
+export function addedUp(reports: readonly CheckReport[]): CheckReport {
+  const sum = (of: (report: CheckReport) => number): number =>
+    reports.reduce((total, report) => total + of(report), 0);
+  const counted = (of: (report: CheckReport) => CheckCounts): CheckCounts => ({
+    same: sum((report) => of(report).same),
+    differs: sum((report) => of(report).differs),
+    disputed: sum((report) => of(report).disputed),
+    unable: sum((report) => of(report).unable),
+  });
+  return {
+    made: counted(({ made }) => made),
+    got: counted(({ got }) => got),
+    kept: sum(({ kept }) => kept),
+    positions: sum(({ positions }) => positions),
+    worstPpm: Math.max(0, ...reports.map(({ worstPpm }) => worstPpm)),
+  };
 }

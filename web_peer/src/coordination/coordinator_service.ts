@@ -28,6 +28,7 @@ import { tally } from '../state/work_ledger';
 import type { Planned, PlanRequest } from './plan_request';
 import { priced, Till } from '../audit/receipts';
 import type { Order } from '../replication/replica';
+import { MARK_BYTES, markOf } from '../state/decoders';
 import { nameFault } from '../state/display_names';
 import { maySay } from '../state/proposal_rights';
 import { type Reach, Suspicions } from './suspicion';
@@ -490,8 +491,24 @@ export class Coordinating {
     const { members, ledger } = this.state;
     spend(this.spent, peer, MAX_COMMANDS);
     const known = entries.filter((claim) => members.has(claim.peer) || ledger.balances.has(claim.peer));
-    const costs = this.core.unitCosts();
-    this.till.put(known.map((claim) => priced(claim, peer, costs)));
+    const own = this.core.unitCosts();
+    const further = this.costsByMark();
+    const works = known.flatMap((claim) => {
+      const mark = claim.session.slice(0, 2 * MARK_BYTES);
+      const costs = further.has(mark) ? (further.get(mark) ?? null) : own;
+      return costs === null ? [] : [priced(claim, peer, costs)]; // what no manifest is known for yet is said again
+    });
+    this.till.put(works);
+  }
+
+  /** What units of further models cost, by what the ids of their sessions begin with; null: not known yet. */
+  private costsByMark(): ReadonlyMap<string, readonly number[] | null> {
+    return new Map(
+      [...this.state.decoders].map(([name, { model }]) => [
+        markOf(name, model),
+        this.decoders?.unitCosts(name, model) ?? null,
+      ]),
+    );
   }
 
   /** Has the log take what counts of the work that askers said. */

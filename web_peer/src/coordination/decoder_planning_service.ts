@@ -80,6 +80,11 @@ export class DecoderPlanning {
     }
   }
 
+  /** What the units of a further model cost beside one another; null before its manifest is known. */
+  unitCosts(name: string, model: string): readonly number[] | null {
+    return this.cores.get(keyOf({ name, model }))?.core.unitCosts() ?? null;
+  }
+
   /** Plans nothing any more. */
   close(): void {
     this.closed = true;

@@ -6,6 +6,8 @@
  * manifest and tokenizer fetched first.
  */
 
+import { ModelAudit } from '../audit/model_audit';
+import { looksAtRows, type Recorded } from '../audit/outlier_reports';
 import { NoPlan, PeerError, textOf } from '../errors';
 import type { Fetcher } from '../model/fetcher';
 import type { Pieces } from '../model/piece_exchange';
@@ -48,6 +50,7 @@ export class DecoderParts {
   readonly view: DecoderView;
   readonly parts: ModelParts;
   readonly asked: AnsweringModel;
+  audit: ModelAudit | null = null;
   private readonly links: PeerLinks;
   private readonly over = new AbortController();
   private readonly otherBytes: () => number;
@@ -55,6 +58,7 @@ export class DecoderParts {
   private holding: Holding | null = null;
   private known: Promise<Manifest> | null = null;
   private looking: Promise<void> | null = null;
+  private recorded: Recorded = () => Promise.resolve(null);
   private read: Promise<AnsweringModel> | null = null;
 
   /** `otherBytes()`: what all other models take here. */
@@ -82,9 +86,19 @@ export class DecoderParts {
   }
 
   /** Has its manifest here, for which it tries again and again until the model is withdrawn. */
-  know(fetcher: Fetcher): Promise<void> {
+  know(fetcher: Fetcher, recorded = this.recorded): Promise<void> {
+    this.recorded = recorded;
     this.looking ??= this.lookFor(fetcher);
     return this.looking;
+  }
+
+  /**
+   * Says from here on what this tab owes for this model, has its steps checked, and tries others while it coordinates.
+   * `provider()`: what this tab computes with.
+   */
+  keepAccounts(provider: () => string): void {
+    const { links, parts, asked, over } = this;
+    this.audit = new ModelAudit(links, parts, () => asked.newSession(), provider, over.signal);
   }
 
   /** Has its tokenizer here, after which it can be asked. Raises CannotServe, NotNow. */
@@ -225,6 +239,7 @@ export class DecoderParts {
       journal,
     );
     this.holding.start();
+    void looksAtRows({ links, view, stage }, manifest, this.recorded, signal); // a silent server holds up nobody
   }
 
   private lost(run: Run, text: string): void {
@@ -249,7 +264,8 @@ export class AllDecoders {
   private readonly byName = new Map<string, DecoderParts>();
   private readonly byMark = new Map<string, DecoderParts>();
   private lent: Lent | null = null;
-  private fetcher: Fetcher | null = null;
+  private known: { readonly fetcher: Fetcher; readonly recorded: Recorded } | null = null;
+  private provider: (() => string) | null = null;
   private isClosed = false;
 
   /** `ownBytes()`: what all other models of the mesh take here. */
@@ -286,9 +302,20 @@ export class AllDecoders {
   }
 
   /** Has the manifest of each here from now on, by which it is known what answers questions. */
-  knowBy(fetcher: Fetcher): void {
-    this.fetcher = fetcher;
-    for (const each of this) this.know(each, fetcher);
+  knowBy(fetcher: Fetcher, recorded: Recorded): void {
+    this.known = { fetcher, recorded };
+    for (const each of this) this.know(each);
+  }
+
+  /** Has all of them checked and accounted from here on, as the mesh's own. */
+  keepAccounts(provider: () => string): void {
+    this.provider = provider;
+    for (const each of this) each.keepAccounts(provider);
+  }
+
+  /** What is checked of the further model whose session it is; null: it is of the mesh's own. */
+  auditOf(session: SessionId): ModelAudit | null {
+    return this.byMark.get(session.slice(0, 2 * MARK_BYTES))?.audit ?? null;
   }
 
   /** Holds from here on what plans give this tab of each. */
@@ -327,12 +354,15 @@ export class AllDecoders {
       this.byName.set(name, made);
       this.byMark.set(made.mark, made);
       if (this.lent !== null) made.lend(this.lent);
-      if (this.fetcher !== null) this.know(made, this.fetcher);
+      if (this.provider !== null) made.keepAccounts(this.provider);
+      this.know(made);
     }
   }
 
-  private know(each: DecoderParts, fetcher: Fetcher): void {
-    each.know(fetcher).catch((error: unknown) => reportError(error));
+  private know(each: DecoderParts): void {
+    if (this.known === null) return;
+    const { fetcher, recorded } = this.known;
+    each.know(fetcher, recorded).catch((error: unknown) => reportError(error));
   }
 
   private bytesBut(name: string): number {

@@ -141,7 +141,9 @@ async function comeIn(
     now: () => performance.now(),
     wrongPiece: (source) => events.notice(`${source} gave wrong bytes; it is not asked again`),
   });
-  mesh.fetchBy(fetcher);
+  const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
+    store.envelopes(id, signal);
+  mesh.fetchBy(fetcher, recorded);
   const learn = async (): Promise<void> => {
     // Whoever is a member came in after the founder had chosen a model, or none.
     await view.until((state) => state.model !== null || state.members.size > 0, STATE_WAIT_S, mesh.signal);
@@ -181,8 +183,6 @@ async function comeIn(
   if (decoder === null) return;
   measuresAgain(mesh);
   if (stage.units !== null) {
-    const recorded = (id: string, signal: AbortSignal): Promise<Uint8Array | null> =>
-      store.envelopes(id, signal);
     // A server that is silent holds up nobody.
     void looksAtRows(mesh, decoder.manifest, recorded, mesh.signal);
   }

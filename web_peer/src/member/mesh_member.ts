@@ -4,10 +4,11 @@
  */
 
 import { AnsweringModel } from '../origin/answering_model';
-import { keepAccounts } from '../audit/accounting';
-import { Checks } from '../audit/step_checks';
+import { ModelAudit } from '../audit/model_audit';
+import type { Recorded } from '../audit/outlier_reports';
+import { addedUp, CheckRequests } from '../audit/step_checks';
 import type { Conversation } from '../origin/answer_stream';
-import { Canaries } from '../audit/canaries';
+import type { Canaries } from '../audit/canaries';
 import type { AllDecoders } from './decoder_parts';
 import { BadCommand, NoPlan } from '../errors';
 import { openRun, type RunClient } from '../origin/run_client';
@@ -109,11 +110,15 @@ export class MeshMember {
     });
     this.part = new LogPart(links, view, leadership, link.mesh, (text) => events.notice(text));
     const provider = (): string => this.lending.profile?.provider ?? 'wasm';
-    const checks = new Checks({ links, view, model, stage, sessions, provider });
-    links.on(STATUS, () => reportOf(parts, this.called, this.lending.facts(), checks.report()));
-    keepAccounts(view, sessions, checks, this.signal);
-    this.canaries = new Canaries(parts, checks, this.signal);
-    this.canaries.start();
+    const own = new ModelAudit(links, parts.own, () => this.own.newSession(), provider, this.signal);
+    this.canaries = own.canaries;
+    this.decoders.keepAccounts(provider);
+    new CheckRequests(links, (session) => (this.decoders.auditOf(session) ?? own).checks);
+    links.on(STATUS, () => {
+      const further = [...this.decoders].flatMap(({ audit }) => (audit === null ? [] : [audit]));
+      const checks = addedUp([own, ...further].map((each) => each.checks.report()));
+      return reportOf(parts, this.called, this.lending.facts(), checks);
+    });
     view.subscribe(() => this.events.changed());
     links.onGone(() => this.events.changed());
     links.onConnected(() => this.events.changed());
@@ -176,10 +181,10 @@ export class MeshMember {
     return this.own.conversation(session, ends);
   }
 
-  /** Takes what gets the manifests of the models that are offered beside the mesh's own. */
-  fetchBy(fetcher: Fetcher): void {
+  /** Takes what gets the manifests of the models that are offered beside the mesh's own, and lengths of their rows. */
+  fetchBy(fetcher: Fetcher, recorded: Recorded): void {
     this.fetcher = fetcher;
-    this.decoders.knowBy(fetcher);
+    this.decoders.knowBy(fetcher, recorded);
   }
 
   /** The manifest of a model that the mesh offers. Raises NoPlan before this tab is in its mesh, CannotServe. */

@@ -4,6 +4,7 @@
  */
 
 import { seenAs } from '../state/decoder_sight';
+import type { Command } from '../state/member_commands';
 import type { MeshState } from '../state/mesh_state';
 import type { Run } from '../state/plan_record';
 import { HELD } from '../wire/generated/requests';
@@ -14,7 +15,7 @@ import type { MeshView } from './mesh_view';
 /** What the parts that serve one model know of the mesh, and tell it. `state.model` is the model that they serve. */
 export type ModelView = Pick<
   MeshView,
-  'me' | 'leader' | 'state' | 'askLeader' | 'holds' | 'hopeful' | 'nameOf' | 'subscribe' | 'until'
+  'me' | 'leader' | 'state' | 'askLeader' | 'holds' | 'hopeful' | 'nameOf' | 'propose' | 'subscribe' | 'until'
 >;
 
 /** The same of the further model that the mesh calls `name`. Close it when the model is not offered any more. */
@@ -83,6 +84,11 @@ export class DecoderView implements ModelView {
   /** As MeshView.askLeader. */
   askLeader<T, A>(kind: RequestKind<T, A>, said: T, patienceMs = PATIENCE_MS, first = ''): Promise<A> {
     return this.view.askLeader(kind, said, patienceMs, first);
+  }
+
+  /** Has the log say `command`, as MeshView.propose does. */
+  propose(command: Command): Promise<void> {
+    return this.view.propose(command);
   }
 
   /** Tells whoever leads which runs of units of this model are loaded here. Raises MeshError. */

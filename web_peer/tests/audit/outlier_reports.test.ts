@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 
 import { Requests } from '../../src/transport/request_table';
 import type { Body } from '../../src/transport/rpc';
-import { Checks } from '../../src/audit/step_checks';
+import { CheckRequests, Checks } from '../../src/audit/step_checks';
 import type { RunStep } from '../../src/session/effects';
 import type { Open } from '../../src/wire/generated/frames';
 import type { Manifest } from '../../src/planner/manifest';
@@ -88,6 +88,7 @@ function asking(tokens: number[]): {
   const sessions = { tokens: () => tokens };
   const rest = { model: { manifest: null }, provider: () => 'wasm' };
   const checks = new Checks({ links, view, sessions, ...rest } as unknown as Tab);
+  new CheckRequests(links, () => checks);
   const odd = async (position: number): Promise<void> => {
     await requests.answer('b', 'odd', { session: SESSION, units: [1, 3], position });
   };

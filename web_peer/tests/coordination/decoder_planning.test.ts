@@ -169,7 +169,9 @@ const settle = (ms = 0): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
 it('a further model is planned, activated when it is held, and planned anew after a loss', async () => {
   const mesh = new Mesh();
   mesh.offer('more');
+  expect(mesh.planning.unitCosts('more', SMALL)).toBeNull(); // its manifest is on its way
   await settle();
+  expect(mesh.planning.unitCosts('more', SMALL)).toHaveLength(UNITS.length);
   expect(mesh.state.decoders.get('more')?.proposed?.version).toBeGreaterThan(2 ** 19);
   mesh.hold('more');
   const plan = serving(seenAs(mesh.state, 'more'));
