@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import hashlib
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from peer.state.proposal_rights import may_say
 from peer.storage.peer_keys import OWNERS
 from planner.errors import PlannerError
 from planner.model.graph_manifest import GraphManifest
+from planner.model.manifest import Manifest
 from planner.model.store import MANIFEST_LIMIT_BYTES, Store
 from signaling.invites import parse_link
 
@@ -138,8 +140,8 @@ async def _is_at_server(fetcher: Fetcher, wanted: Offered) -> None:
 
 
 async def saved_shown(mesh: MeshMember) -> dict[str, Any]:
-    """What models save by weights that they share, in bytes, as plain data; `unknown` are offers whose manifest cannot
-    be had.
+    """What models save by weights that they share, in bytes, as plain data; `unknown` are models whose manifest
+    cannot be had.
     """
     state = mesh.view.state
     models = sorted({offer.model for offer in state.offers.values()})
@@ -150,8 +152,15 @@ async def saved_shown(mesh: MeshMember) -> dict[str, Any]:
             manifests[model] = each
         elif not isinstance(each, PeerError | PlannerError):
             raise each
-    saved = await asyncio.to_thread(saved_by, state, mesh.manifest, manifests)
-    unknown = sorted(name for name, offer in state.offers.items() if offer.model not in manifests)
+    answering: dict[str, Manifest] = {}
+    for name, decoder in state.decoders.items():
+        with suppress(PeerError, PlannerError):
+            answering[decoder.model] = await mesh.decoder_manifest(name)
+    saved = await asyncio.to_thread(saved_by, state, mesh.manifest, answering, manifests)
+    known = manifests.keys() | answering.keys()
+    every = {name: offer.model for name, offer in state.offers.items()}
+    every |= {name: decoder.model for name, decoder in state.decoders.items()}
+    unknown = sorted(name for name, model in every.items() if model not in known)
     return {**asdict(saved), "unknown": unknown}
 
 

@@ -23,6 +23,7 @@ from peer.model.fetcher import Fetcher, Progress
 from peer.origin.answering_model import AnsweringModel
 from peer.replication.decoder_view import DecoderView
 from peer.replication.mesh_view import MeshView
+from peer.runtime.shared_sessions import SharedSessions
 from peer.session.prefix_cache import LENT_SHARE, MOST_BYTES
 from peer.session.seat import Run_
 from peer.stage.unit_host import Room, Serving
@@ -44,6 +45,7 @@ log = logging.getLogger(__name__)
 class _Lent:
     options: PeerOptions
     fetcher: Fetcher
+    shared: SharedSessions
     report: Report
 
 
@@ -162,6 +164,7 @@ class DecoderParts:
             chosen.context,
             options.memory_bytes,
             before_call,
+            lent.shared,
         )
         stage, journal = self.parts.stage, Journal()
         units = Serving(self.parts.model.store, lent.fetcher, manifest, room, stage.results, stage.core.asker)
@@ -239,11 +242,11 @@ class AllDecoders:
             raise NoPlan(f"no model that answers in words is offered under the name {name}")
         return found
 
-    def lend(self, options: PeerOptions, fetcher: Fetcher, report: Report) -> None:
+    def lend(self, options: PeerOptions, fetcher: Fetcher, shared: SharedSessions, report: Report) -> None:
         """Holds from here on what plans give this peer of each. Raises BadCommand when it does already."""
         if self._lent is not None:
             raise BadCommand("this peer lends already")
-        self._lent = _Lent(options, fetcher, report)
+        self._lent = _Lent(options, fetcher, shared, report)
         for each in self:
             each.lend(self._lent)
 

@@ -18,6 +18,7 @@ from peer.member.progress import Phase, Report, fetching
 from peer.member.rate_meter import Meter
 from peer.model.fetcher import Fetcher, Progress
 from peer.runtime.self_benchmark import UnitTimes
+from peer.runtime.shared_sessions import SharedSessions
 from peer.session.prefix_cache import LENT_SHARE, MOST_BYTES
 from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
@@ -60,13 +61,14 @@ class Lending:
         self._failed = failed
         self._around = Around(mesh, options, parts.links, parts.view)
         self._holding: Holding | None = None
+        self._shared = SharedSessions()
 
     def begin(self, fetcher: Fetcher) -> None:
         """Begins to hold what placements of offered models give this peer, and what plans of the model that answers do,
         where the mesh has one.
         """
         self._parts.flow.lend(fetcher, self.options.threads)
-        self._parts.decoders.lend(self.options, fetcher, self._report)
+        self._parts.decoders.lend(self.options, fetcher, self._shared, self._report)
         self._start(self._around.follow(self._parts.ticks.after))
         if self._parts.model.manifest is not None:
             self._hold(fetcher, self._parts.model.manifest)
@@ -83,6 +85,7 @@ class Lending:
             chosen.context,
             options.memory_bytes,
             before_call,
+            self._shared,
         )
         pacing = Pacing(view.me, manifest, lambda: view.state, view.measured)
         units = Serving(

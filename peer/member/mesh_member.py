@@ -183,6 +183,12 @@ class MeshMember:
             raise NoPlan("this peer is not in its mesh yet")
         return await self.parts.flow.manifest(model, self._fetcher)
 
+    async def decoder_manifest(self, name: str) -> Manifest:
+        """The manifest of the further model of that name, remembered. Raises NoPlan, CannotServe or CorruptStore."""
+        if self._fetcher is None:
+            raise NoPlan("this peer is not in its mesh yet")
+        return await self.parts.decoders.named(name).learn(self._fetcher)
+
     async def fetch(self, blobs: Sequence[BlobRef]) -> None:
         """Brings blobs of such a model into the store of this peer. Raises NoPlan, CannotServe."""
         if self._fetcher is None:

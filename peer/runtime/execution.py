@@ -34,6 +34,7 @@ from peer.runtime.huge_pages import (
     use_huge_pages,
 )
 from peer.runtime.kv_slots import KvSlots, Move, Shape
+from peer.runtime.shared_sessions import SharedSessions
 from peer.session.evidence import Floats
 from planner.model.kv_window import KvWindow
 from planner.model.lowering import (
@@ -79,10 +80,13 @@ class Execution:
         form: Form,
         mapped: bool = False,
         brief: bool = False,
+        shared: SharedSessions | None = None,
     ) -> None:
         """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory.
 
         `brief`: it is closed soon, so that the process's memory is not put in order after loading.
+
+        `shared`: those of other stages, of which equal ones are used instead of loading them again.
         """
         keep_no_large_holes()
         options = session_options(shard.blobs, threads, fused=form.fused)
@@ -92,15 +96,20 @@ class Execution:
                 ort.GraphOptimizationLevel.ORT_DISABLE_ALL
             )  # else float16 is widened
         providers = _providers(shard.provider)
+        loaded = shared if shared is not None else SharedSessions()
+        settings = (shard.blobs, providers, threads, form.fused, mapped)
+
+        def session(graph: bytes) -> Any:
+            return loaded.session(graph, settings, lambda: ort.InferenceSession(graph, options, providers))
+
         self.form = form
         self._shard = shard
         self._embed = None if shard.embed is None else _Embedding(shard.embed)
         try:
             with giving_back():
-                self._heads = [ort.InferenceSession(part, options, providers) for part in shard.heads]
+                self._heads = [session(part) for part in shard.heads]
                 self._after_embed, self._body = (
-                    None if graph is None else ort.InferenceSession(graph, options, providers)
-                    for graph in (shard.after_embed, shard.body)
+                    None if graph is None else session(graph) for graph in (shard.after_embed, shard.body)
                 )
         except Exception as error:
             raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error

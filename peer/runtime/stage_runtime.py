@@ -26,6 +26,7 @@ from peer.runtime.forms import Form
 from peer.runtime.kv_slots import KvSlots, spans
 from peer.runtime.piece_sizes import LEAST_TOKENS, PIECE_TOKENS, PieceSizes, piece_stop
 from peer.runtime.prefix_kv import KeptFronts
+from peer.runtime.shared_sessions import SharedSessions
 from peer.session.effects import PrefixWork
 from peer.session.evidence import Floats
 from planner.model.lowering import Shard
@@ -192,13 +193,15 @@ class StageRuntime:
         form: Form,
         deliver: Callable[[Done | Refused], None],
         before_call: Callable[[], None] | None = None,
+        shared: SharedSessions | None = None,
     ) -> None:
+        """`shared`: sessions of other stages here, of which equal ones are used."""
         if context > shard.context:
             raise ValueError(f"context of at most {shard.context} expected, got {context}")
         self._shard = shard
         self._form = form
         self._slots = KvSlots(slots, context, form)
-        self._execution = Execution(shard, threads=threads, context=context, form=form)
+        self._execution = Execution(shard, threads=threads, context=context, form=form, shared=shared)
         self._fronts = KeptFronts(self._execution, self._slots)
         resident = psutil.Process().memory_info().rss
         self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard)

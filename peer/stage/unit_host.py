@@ -10,13 +10,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
 from peer.errors import CannotServe
 from peer.model.fetcher import Fetcher, Progress
 from peer.runtime.arithmetic import proven
+from peer.runtime.shared_sessions import SharedSessions
 from peer.runtime.stage_runtime import Digest, Done, RefusalReason, Refused, StageRuntime
 from peer.runtime.step_requests import runtime_step
 from peer.runtime.step_times import StepTimes
@@ -50,6 +51,7 @@ class Room:
     context: int
     memory_bytes: int = 0  # what this peer lends
     before_call: Callable[[], None] | None = None  # validation's, see peer.runtime.stage_runtime
+    shared: SharedSessions = field(default_factory=SharedSessions)  # of all models of this peer
 
 
 class Serving:
@@ -248,6 +250,7 @@ class Serving:
                 form=form,
                 deliver=partial(self._from_worker, run),
                 before_call=room.before_call,
+                shared=room.shared,
             )
         except (RuntimeError, MemoryError, ValueError) as error:
             raise CannotServe(f"units {run[0]}-{run[1] - 1} do not load: {error}") from error
