@@ -16,6 +16,7 @@ from typing import Final
 from peer.bench import instances
 from peer.bench.planner_errors import errors
 from peer.bench.planner_losses import losses, replans
+from peer.bench.planner_placements import placements
 from peer.bench.planner_sizes import sizes
 from peer.bench.planner_timing import Figures, timed
 from peer.launch.terminal import say
@@ -155,4 +156,5 @@ PARTS: Final[dict[str, Callable[[float], Figures]]] = {
     "losses": losses,
     "replans": replans,
     "errors": errors,
+    "placements": placements,
 }

@@ -23,6 +23,7 @@ from peer.cli.arguments.ice import ice_arguments, relay_argument
 from peer.cli.arguments.offer import offer_arguments, withdraw_arguments
 from peer.cli.arguments.parser import Parser
 from peer.cli.arguments.pinned_ends import pin_argument
+from peer.cli.arguments.placement import placement_arguments
 from peer.cli.arguments.plan_goal import wish_arguments
 from peer.cli.arguments.rerank import rerank_arguments
 from peer.cli.arguments.role import role_arguments
@@ -499,6 +500,7 @@ def parser() -> argparse.ArgumentParser:
     plan.add_argument("--json", action="store_true", help="print the plan as JSON")
     plan.add_argument("--html", type=Path, metavar="FILE", help="draw the plan as a page, too")
     wish_arguments(plan)
+    placement_arguments(plan)
     plan.set_defaults(called={})
     _way(plan)
     _state(plan)

@@ -16,10 +16,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from peer.cli.arguments.placement import settings_of
 from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.chat import asker
 from peer.cli.fairness_view import lines_of, snapshot_of
 from peer.cli.offers import saved_lines, saved_shown
+from peer.cli.plan.placements import chosen, compared
 from peer.cli.plan.plan_models import (
     ModelPlan,
     draw,
@@ -449,7 +451,12 @@ async def run_plan(args: argparse.Namespace) -> int:
     if of.request is None:
         return await _plan_offered(args, of)
     wish = _wish(args, of)
-    answer = await asyncio.to_thread(choose, of.request, wish)
+    if args.compare:
+        return await _compare(args, of.request, wish)
+    if args.placement == "auto":
+        answer = await asyncio.to_thread(choose, of.request, wish)
+    else:
+        answer = await asyncio.to_thread(chosen, of.request, wish, args.placement, settings_of(args))
     request, named_answer = with_names(of.request, answer, of.called)
     running = running_lines(of.mesh) if of.mesh is not None else []
     if args.html is not None:
@@ -482,6 +489,17 @@ async def run_plan(args: argparse.Namespace) -> int:
     if args.html is not None:
         say(f"drawn in {args.html}: open it in a browser")
     return 1 if isinstance(answer, Infeasible) else 0
+
+
+async def _compare(args: argparse.Namespace, request: PlanRequest, wish: Wish | None) -> int:
+    """Tells what every placement finds; 1 where none finds a plan."""
+    found = await asyncio.to_thread(compared, request, wish, settings_of(args))
+    if args.json:
+        out.print(json.dumps(found.fields), markup=False)
+    else:
+        for line in found.lines:
+            out.print(line, markup=False)
+    return 0 if any(each.found is not None for each in found.made) else 1
 
 
 async def _plan_offered(args: argparse.Namespace, of: Described) -> int:

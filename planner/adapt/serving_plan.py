@@ -81,6 +81,13 @@ def choose_after_loss(
     return min(made, key=moved)
 
 
+def covered(request: PlanRequest, plan: Plan) -> Plan:
+    """The plan with who stands by for its stages, as `choose` decides it."""
+    bare = tuple(replace(stage, standbys=()) for stage in plan.stages)
+    made = _as_plan(request, standbys.with_standbys(request, bare), plan.why)
+    return replace(made, objective=plan.objective)
+
+
 def default_wish(request: PlanRequest) -> Wish:
     """What a request wishes for that says nothing else than its objective."""
     return Wish("throughput" if request.objective == "throughput" else "latency")

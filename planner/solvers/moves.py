@@ -4,7 +4,7 @@ Shards go to peers with the fewest missing bytes (an assignment: Kuhn and Munkre
 be loaded is loaded; a unit is dropped only when somebody else holds it (k + 1 others while memory allows). Where no
 such order exists it says so, with the bytes that are then missing for a while.
 
-Nothing calls it yet: it waits for placements that people choose (`shoal plan --placement hungarian`).
+`shoal plan --placement hungarian` assigns by it; the orders of moves wait for plans of several chains.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Groups: a genome says which replica each peer is in; each replica is a chain of 
 stage; the sum is bred for. Spans: every peer holds [first, stop) and may be entered in the middle; the rate is a
 maximum flow from border 0 to the last, scored with the weakest unit so that flat stretches still lead somewhere.
 
-Nothing calls it yet: it waits for plans of several chains, and for placements by annealing and genetic search.
+Nothing calls it yet: it waits for plans of several chains.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
     made.add_argument(
         "--part",
         action="append",
-        choices=("known", "small", "sizes", "agreement", "losses", "replans", "errors"),
+        choices=("known", "small", "sizes", "agreement", "losses", "replans", "errors", "placements"),
         help="planner: only this, may be said more than once [all]",
     )
     made.add_argument("--checks", type=positive, default=2000, help="checks: of honest results [%(default)s]")

@@ -156,6 +156,30 @@ RULES: Final = (
         "is that of the mesh: leave it out with --model",
     ),
     Idle(
+        ("plan",),
+        ("--placement", "--compare"),
+        lambda args: args.model is not None,
+        "is about the mesh's own model, or that of FILE: leave it out with --model",
+    ),
+    Idle(
+        ("plan",),
+        ("--placement", "--html"),
+        lambda args: args.compare,
+        "is about one plan, and --compare tells of every placement: leave one of them out",
+    ),
+    Idle(
+        ("plan",),
+        ("--iterations", "--seed"),
+        lambda args: not args.compare and args.placement not in ("annealing", "genetic"),
+        "is about a search with draws: give --placement annealing or genetic, or --compare",
+    ),
+    Idle(
+        ("plan",),
+        ("--population",),
+        lambda args: not args.compare and args.placement != "genetic",
+        "is about breeding: give --placement genetic, or --compare",
+    ),
+    Idle(
         ("demo",),
         ("--headless",),
         lambda args: not args.browsers,

@@ -1,0 +1,1 @@
+"""Placements that people choose by their algorithm, over the one cost model, and what each of them finds."""
