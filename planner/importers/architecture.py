@@ -71,7 +71,8 @@ class Latent:
 class Routing:
     """How a router chooses experts. `groups`: they lie in so many of one size, of which `groups_chosen` with the best
     scores are looked at: the best of a group counts, of sigmoid scores the best two. `corrected`: a number of each
-    expert is added to its score where it is chosen, not to its share. `scale`: of shares.
+    expert is added to its score where it is chosen, not to its share. `scale`: of shares. `on_input`: the one expert
+    that is chosen takes the row times the sigmoid of its score, and its share is 1.
     """
 
     scores: Scores = "softmax"
@@ -79,16 +80,28 @@ class Routing:
     groups_chosen: int = 1
     corrected: bool = False
     scale: float = 1.0
+    on_input: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tempering:
+    """Queries are multiplied by 1 + `scale` · ln(1 + n), where n counts the `floor` tokens that are whole up to theirs
+    (arXiv 2501.19399).
+    """
+
+    floor: int
+    scale: float
 
 
 @dataclass(frozen=True, slots=True)
 class BlockKind:
-    """What sets blocks of one model apart. `window`: only so many last tokens are looked at. `table`: the rotary table
-    that turns q and k, -1 for none.
+    """What sets blocks of one model apart. `window`: only so many last tokens are looked at; `chunked`: of these, those
+    alone of the token's own chunk of so many. `table`: the rotary table that turns q and k, -1 for none.
     """
 
     window: int | None = None
     table: int = 0
+    chunked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,10 @@ class Architecture:
     qkv_bias: bool
     qk_norm: bool
     tied_embedding: bool
+    unit_heads: bool = (
+        False  # q and k of blocks that turn are divided by the root of the mean of their squares
+    )
+    tempering: Tempering | None = None  # of blocks that do not turn
     norm: NormKind = "rms"
     norm_bias: bool = False
     norm_before: bool = True  # of what attention and feed-forward take

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from onnx import TensorProto, helper
 
-from planner.importers.architecture import Architecture, BlockKind, Latent
+from planner.importers.architecture import Architecture, BlockKind, Latent, Tempering
 from planner.importers.rotary import turning
 from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
 
@@ -123,7 +123,15 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
         return _latent_attention(graph, a, a.latent, normed)
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     qkv = graph.linear(normed, "qkv", queries + 2 * keys, a.hidden, bias="qkv.bias" if a.qkv_bias else "")
-    operands = _normed_heads(graph, a, qkv) if a.qk_norm else [qkv]
+    operands = [qkv]
+    if a.qk_norm:
+        operands = _normed_heads(graph, a, qkv, ("q_norm", "k_norm"))
+    elif a.unit_heads and kind.table >= 0:  # turning changes no length
+        ones = graph.constant(np.ones(a.head_size, np.float32))
+        operands = _normed_heads(graph, a, qkv, (ones, ones))
+    elif a.tempering is not None and kind.table < 0:
+        q, *others = graph.add("Split", qkv, graph.sizes(queries, keys, keys), outputs=3, axis=-1)
+        operands = [graph.one("Mul", q, _temperatures(graph, a.tempering)), *others]
     more: dict[str, float] = {}
     scale = a.attention_scale
     if a.rope_amplitude != 1 and kind.table == 0:
@@ -137,6 +145,8 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
         more["softcap"] = a.attention_softcap
     if a.encoded:
         more["first"] = a.encoded
+    if kind.chunked and kind.window is not None:
+        more["chunk"] = kind.window
     if a.sinks:
         operands = [*operands, *[""] * (3 - len(operands)), "sinks"]
     attended = graph.attention(
@@ -179,15 +189,31 @@ def _latent_attention(graph: UnitGraph, a: Architecture, latent: Latent, normed:
     return graph.linear(flat, "o", a.hidden, heads * latent.value)
 
 
-def _normed_heads(graph: UnitGraph, a: Architecture, qkv: str) -> list[str]:
+def _temperatures(graph: UnitGraph, tempering: Tempering) -> str:
+    """What queries are multiplied by, (batch, tokens, 1)."""
+
+    def number(value: float) -> str:
+        return graph.constant(np.array(value, np.float32))
+
+    counted = graph.one("Cast", graph.positions(), to=TensorProto.FLOAT)
+    whole = graph.one("Div", graph.one("Add", counted, number(1)), number(tempering.floor))
+    grown = graph.one("Log", graph.one("Add", graph.one("Floor", whole), number(1)))
+    factors = graph.one("Add", graph.one("Mul", grown, number(tempering.scale)), number(1))
+    return graph.one("Unsqueeze", factors, graph.sizes(-1))
+
+
+def _normed_heads(graph: UnitGraph, a: Architecture, qkv: str, weights: tuple[str, str]) -> list[str]:
     """q, k, v from packed rows, q and k normalized."""
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     q, k, v = graph.add("Split", qkv, graph.sizes(queries, keys, keys), outputs=3, axis=-1)
     if a.head_norm == "row":
-        return [*(graph.norm(part, f"{name}_norm", a.norm_epsilon) for part, name in ((q, "q"), (k, "k"))), v]
+        return [
+            *(graph.norm(part, weight, a.norm_epsilon) for part, weight in zip((q, k), weights, strict=True)),
+            v,
+        ]
     heads, flat = graph.sizes(0, 0, -1, a.head_size), graph.sizes(0, 0, -1)
     found = []
-    for part, weight in ((q, "q_norm"), (k, "k_norm")):
+    for part, weight in zip((q, k), weights, strict=True):
         normed = graph.norm(graph.one("Reshape", part, heads), weight, a.norm_epsilon)
         found.append(graph.one("Reshape", normed, flat))
     return [*found, v]
@@ -232,7 +258,9 @@ def _row(graph: UnitGraph, a: Architecture, rows: str, sums: str) -> str:
 
 def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: int) -> str:
     """`sums` plus what those experts of the unit make that each token's router chooses."""
-    shares = _shares(graph, a, normed)
+    taken, shares = (
+        _chosen_one(graph, a, normed) if a.routing.on_input else (normed, _shares(graph, a, normed))
+    )
     base = graph.one("Add", sums, _shared(graph, a, normed)) if a.shared_ffn and not part else sums
     own = a.experts_of(part)
     if len(own) < a.experts:
@@ -240,7 +268,7 @@ def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: in
         shares = graph.one("Slice", shares, *bounds)
     limit = [graph.constant(np.array(a.expert_limit, np.float32))] if a.expert_limit else []
     return graph.experts(
-        normed,
+        taken,
         shares,
         base,
         *limit,
@@ -250,6 +278,20 @@ def _experts(graph: UnitGraph, a: Architecture, normed: str, sums: str, part: in
         columns=a.hidden,
         **({} if a.expert_alpha == 1 else {"alpha": a.expert_alpha}),
     )
+
+
+def _chosen_one(graph: UnitGraph, a: Architecture, normed: str) -> tuple[str, str]:
+    """What the expert takes that a token's router chooses, and the shares of all."""
+    logits = graph.linear(normed, "router", a.experts, a.hidden)
+    best, which = graph.add("TopK", logits, graph.sizes(1), outputs=2, axis=-1)
+    none = graph.one("ConstantOfShape", graph.one("Shape", logits))
+    shares = graph.one("ScatterElements", none, which, _ones_like(graph, best), axis=-1)
+    return graph.one("Mul", normed, graph.one("Sigmoid", best)), shares
+
+
+def _ones_like(graph: UnitGraph, other: str) -> str:
+    one = helper.make_tensor("", TensorProto.FLOAT, [1], [1.0])
+    return graph.one("ConstantOfShape", graph.one("Shape", other), value=one)
 
 
 def _shares(graph: UnitGraph, a: Architecture, normed: str) -> str:
@@ -286,9 +328,8 @@ def _in_groups(graph: UnitGraph, a: Architecture, scores: str) -> str:
         of_group = graph.one("ReduceSum", two, graph.sizes(-1), keepdims=0)
     best, which = graph.add("TopK", of_group, graph.sizes(routing.groups_chosen), outputs=2, axis=-1)
     none = graph.one("ConstantOfShape", graph.one("Shape", of_group))
-    one = helper.make_tensor("", TensorProto.FLOAT, [1], [1.0])
-    ones = graph.one("ConstantOfShape", graph.one("Shape", best), value=one)
-    marks = graph.one("Cast", graph.one("ScatterElements", none, which, ones, axis=-1), to=TensorProto.BOOL)
+    marked = graph.one("ScatterElements", none, which, _ones_like(graph, best), axis=-1)
+    marks = graph.one("Cast", marked, to=TensorProto.BOOL)
     kept = graph.one("Unsqueeze", marks, graph.sizes(-1))
     least = graph.constant(np.array(NEVER, np.float32))
     return graph.one("Reshape", graph.one("Where", kept, grouped, least), graph.sizes(0, 0, -1))

@@ -177,6 +177,13 @@ def check_numbers(architecture: Architecture, file: str) -> None:
     for kind in a.pattern:
         if kind.window is not None and not 1 <= kind.window <= most["context"]:
             raise CorruptModel(f"{file}: expected a window of at least one token, got {kind.window}")
+    if a.tempering is not None and not (
+        1 <= a.tempering.floor <= most["context"] and 0 <= a.tempering.scale <= MOST_SCALE
+    ):
+        raise CorruptModel(
+            f"{file}: expected a floor of temperatures between 1 and {most['context']} and their scale from 0 to "
+            f"{MOST_SCALE}, got {a.tempering.floor} and {a.tempering.scale}"
+        )
     if not LEAST_EPSILON <= a.norm_epsilon < 1:
         raise CorruptModel(f"{file}: expected norm epsilon above 0 and below 1, got {a.norm_epsilon}")
     if not (math.isfinite(a.rope_base) and a.rope_base >= 1):
@@ -186,6 +193,8 @@ def check_numbers(architecture: Architecture, file: str) -> None:
 
 def _check_routing(a: Architecture, file: str) -> None:
     routing = a.routing
+    if routing.on_input and a.experts_chosen != 1:
+        raise CorruptModel(f"{file}: expected one expert for each token, got {a.experts_chosen}")
     if not 1 <= routing.groups_chosen <= routing.groups <= max(a.experts, 1) or a.experts % routing.groups:
         raise CorruptModel(
             f"{file}: expected the {a.experts} experts in groups of one size of which some are chosen, got "
@@ -225,10 +234,10 @@ def _check_rope(a: Architecture, file: str) -> None:
     if (
         scaling is not None
         and scaling.kind == "llama3"
-        and scaling.high_freq_factor <= scaling.low_freq_factor
+        and scaling.high_freq_factor < scaling.low_freq_factor
     ):
         raise CorruptModel(
-            f"{file}: expected a high_freq_factor above the low_freq_factor {scaling.low_freq_factor} in rope "
+            f"{file}: expected a high_freq_factor of at least the low_freq_factor {scaling.low_freq_factor} in rope "
             f"scaling, got {scaling.high_freq_factor}"
         )
     if scaling is not None and scaling.kind == "yarn":

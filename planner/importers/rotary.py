@@ -42,7 +42,8 @@ def rotary_frequencies(architecture: Architecture) -> npt.NDArray[np.float64]:
     elif scaling is not None and scaling.kind == "llama3":
         turns = scaling.original_context * frequency / (2 * np.pi)
         span = scaling.high_freq_factor - scaling.low_freq_factor
-        smooth = np.clip((turns - scaling.low_freq_factor) / span, 0, 1)
+        above = turns - scaling.low_freq_factor
+        smooth = np.clip(above / span, 0, 1) if span else (above > 0).astype(np.float64)
         frequency = frequency * (smooth + (1 - smooth) / scaling.factor)
     if scaling is not None and scaling.kind == "yarn":
         frequency = frequency * (1 + _ramp(architecture, scaling) * (1 / scaling.factor - 1))

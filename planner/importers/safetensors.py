@@ -39,14 +39,49 @@ _NOTHING = re.compile(r"(?!)")  # fits no name
 _HARMLESS = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
 
+@dataclass(frozen=True, slots=True)
+class _TextPart:
+    """How the tensors of a decoder begin in a folder with more than it, and patterns of all others there."""
+
+    prefix: str
+    others: tuple[str, ...]
+
+
+_TEXT_PARTS: Mapping[str, _TextPart] = {
+    "llama4": _TextPart("language_model.", (r"vision_model\..*", r"multi_modal_projector\..*"))
+}
+
+
 def open_safetensors(folder: Path, name: str | None = None) -> SafetensorsModel:
     """Opens a folder with a model of a family of the table. Errors: see planner.errors.ModelError."""
     config = read_json(folder, "config.json")
     if config is None:
         raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
+    part = _TEXT_PARTS.get(str(config.get("model_type")))
+    if part is not None:
+        return _open_text(folder, name, config, part)
     family = family_of(config.get("model_type"), "folder", folder.name)
     ignored = re.compile("|".join((*_HARMLESS, *family.folder.ignored)))
     return open_tensors(folder, name, config, read_files(folder, ignored))
+
+
+def _open_text(folder: Path, name: str | None, config: Json, part: _TextPart) -> SafetensorsModel:
+    """What answers in words of a folder that has more."""
+    text = config.get("text_config")
+    if not isinstance(text, dict):
+        raise CorruptModel(f"{folder.name}: config.json should have an object text_config")
+    family = family_of(text.get("model_type"), "folder", folder.name)
+    ignored = re.compile("|".join((*_HARMLESS, *family.folder.ignored, *part.others)))
+    files = read_files(folder, ignored)
+    for called in files:
+        if not called.startswith(part.prefix):
+            raise UnknownArchitecture(
+                f"{folder.name}: tensor {called[:80]} has no place in {config['model_type']} as known here; this "
+                "variant is not supported"
+            )
+    found = {called.removeprefix(part.prefix): tensor for called, tensor in files.items()}
+    ids = {key: config[key] for key in ("bos_token_id", "eos_token_id") if key in config}
+    return open_tensors(folder, name, {**ids, **text}, found)
 
 
 def open_tensors(

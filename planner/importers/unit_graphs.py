@@ -67,7 +67,8 @@ class UnitGraph:
         """Attention of q, k and v (or of one input with all of their rows) over the unit's cache; of q and k alone,
         values are the keys, which are cached once. `rotary`: the number
         of a table of the model, -1 for none; `more`: `state` (0), `scale`,
-        `softcap`; `first`, `stop`: positions of the conversation from and up to which alone it looks.
+        `softcap`; `first`, `stop`: positions of the conversation from and up to which alone it looks; `chunk`, the
+        window of the state: it looks at its own chunk of so many positions alone.
         """
         facts = {"state": 0, **more}
         return self.one(

@@ -111,7 +111,7 @@ EXPERT_PARTS: Final = ("gate_up", "down")  # the matrices of one expert
 _ALPHA: Final[Mapping[str, int]] = {"alpha": AttributeProto.FLOAT}
 MAX_ALPHA: Final = 1e6
 _SOFT: Final[Mapping[str, int]] = {"scale": AttributeProto.FLOAT, "softcap": AttributeProto.FLOAT}
-_BOUNDS: Final[Mapping[str, int]] = {"first": AttributeProto.INT, "stop": AttributeProto.INT}
+_BOUNDS: Final[Mapping[str, int]] = dict.fromkeys(("first", "stop", "chunk"), AttributeProto.INT)
 FAR: Final = -(10**18)  # added to the score of a position that is not looked at: its share is exactly 0
 
 
@@ -411,7 +411,7 @@ class _Graph:
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.sums: dict[str, str] = {}  # of blocks of columns, by what is summed
-        self.unseen: dict[tuple[int, int], str] = {}  # what is added to scores, by the bounds of an Attention
+        self.unseen: dict[tuple[int, ...], str] = {}  # what is added to scores, by the bounds of an Attention
         self._names: dict[str, str] = {}  # of initializers, by their key
         self._made = 0
 
@@ -862,13 +862,13 @@ class _Lowering:
             raise wrong_graph(self._unit.name, "Positions: one input and one output expected")
         self._places(self._name(node.input[0]), self._name(node.output[0]))
 
-    def _places(self, rows: str, output: str) -> str:
-        """The positions of the tokens of `rows`, (batch, tokens)."""
+    def _places(self, rows: str, output: str, lengths: str = "seqlens") -> str:
+        """The positions of the tokens of `rows`, (batch, tokens), counted back from `lengths`."""
         graph = self._graph
         tokens = graph.add("Shape", [rows], graph.new(), end=2, start=1)
         first = graph.add("Sub", [graph.shape(1), tokens], graph.new())
         steps = graph.add("Range", [first, graph.shape(1), graph.shape(1)], graph.new())
-        lasts = graph.add("Cast", ["seqlens"], graph.new(), to=TensorProto.INT64)
+        lasts = graph.add("Cast", [lengths], graph.new(), to=TensorProto.INT64)
         column = graph.add("Unsqueeze", [lasts, graph.shape(1)], graph.new())
         return graph.add("Add", [column, steps], output)
 
@@ -877,7 +877,7 @@ class _Lowering:
         graph = self._graph
         facts = _facts(self._part, node, _ATTENTION, {**_SOFT, **_BOUNDS})
         size, pair = facts["head_size"], self._pair(facts)
-        bounds = facts.get("first", 0), facts.get("stop", 0)
+        bounds = tuple(facts.get(name, 0) for name in _BOUNDS)
         inputs = [self._name(name) for name in node.input]
         shared = len(inputs) == 2
         sinks = inputs.pop() if len(inputs) == 4 else ""
@@ -957,9 +957,29 @@ class _Lowering:
             for each, heads in zip(operands, counts, strict=True)
         ]
 
-    def _unseen(self, bounds: tuple[int, int]) -> str:
+    def _unseen_before(self, chunk: int) -> str:
+        """What is added to scores (batch, 1, tokens, total) so that a token looks at its own chunk alone. Positions of
+        the state begin where the first ones were dropped.
+        """
+        graph = self._graph
+        if (chunk,) in graph.unseen:
+            return graph.unseen[chunk,]
+        passed = graph.add("Mod", [POSITION_IDS, graph.shape(chunk)], graph.new())
+        begun = graph.add("Sub", [self._places("hidden", graph.new(), WINDOW_SEQLENS), passed], graph.new())
+        count = graph.add("Cast", [WINDOW_TOTAL], graph.new(), to=TensorProto.INT64)
+        places = graph.add("Range", [graph.shape(0), count, graph.shape(1)], graph.new())
+        begun = graph.add("Unsqueeze", [begun, graph.shape(1, 3)], graph.new())
+        outside = graph.add("Less", [places, begun], graph.new())
+        marks = graph.add("Cast", [outside], graph.new(), to=TensorProto.FLOAT)
+        far = graph.add("Cast", [graph.shape(FAR)], graph.new(), to=TensorProto.FLOAT)
+        made = graph.unseen[chunk,] = graph.add("Mul", [marks, far], graph.new())
+        return made
+
+    def _unseen(self, bounds: tuple[int, ...]) -> str:
         """What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at."""
-        graph, (first, stop) = self._graph, bounds
+        graph, (first, stop, chunk) = self._graph, bounds
+        if chunk:
+            return self._unseen_before(chunk)
         if bounds in graph.unseen:
             return graph.unseen[bounds]
         tokens = graph.add("Shape", ["hidden"], graph.new(), end=2, start=1)
@@ -1006,6 +1026,8 @@ class _Lowering:
             raise wrong_graph(
                 self._unit.name, "Attention: first and stop of a state without a window expected"
             )
+        if facts.get("chunk", 0) not in (0, pair.window):
+            raise wrong_graph(self._unit.name, "Attention: the window of the state as chunk expected")
         return pair
 
     def _filled_heads(self, size: int, source: str) -> str:

@@ -26,7 +26,7 @@ class _Parts:
 def windowed_decoder(
     window: int, *, head_size: int = 64, softcap: float | None = None, context: int = 4096
 ) -> DecoderSource:
-    """Blocks of attention alone: with a window, whole, with a window; rotary tables of their own."""
+    """Blocks of attention alone: with a window, whole, with chunks of that size; rotary tables of their own."""
     width = HEADS * head_size
     shapes: dict[str, tuple[int, ...]] = {"embed.weight": (VOCAB, HIDDEN), "norm": (HIDDEN,)}
     for block in range(3):
@@ -44,11 +44,11 @@ def windowed_decoder(
                 made.linear(name.partition(".")[2], [(name, shapes[name][0])], shapes[name][1])
         return made.plan()
 
-    def attn(table: int) -> bytes:
+    def attn(table: int, **chunk: int) -> bytes:
         graph = UnitGraph()
         qkv = graph.linear(graph.norm(INPUT, "norm", 1e-6), "qkv", 2 * width, HIDDEN)
         attended = graph.attention(
-            qkv, heads=HEADS, kv_heads=HEADS // 2, head_size=head_size, rotary=table, softcap=softcap
+            qkv, heads=HEADS, kv_heads=HEADS // 2, head_size=head_size, rotary=table, softcap=softcap, **chunk
         )
         return graph.finish(graph.one("Add", INPUT, graph.linear(attended, "o", HIDDEN, width)))
 
@@ -56,6 +56,7 @@ def windowed_decoder(
     embed_graph = embed.finish(embed.embedding("embed", VOCAB, HIDDEN))
     head_graph = head.finish(head.linear(head.norm(INPUT, "norm", 1e-6), "embed", VOCAB, HIDDEN))
     half = head_size // 2
+    graphs = [attn(0), attn(1), attn(0, chunk=window)]
     states = [KvState(1, head_size, each) for each in (window, None, window)]
     return DecoderSource(
         name="windowed",
@@ -75,8 +76,8 @@ def windowed_decoder(
         units=(
             UnitSource("embed", embed_graph, "embed"),
             *(
-                UnitSource(f"attn.{block}", attn(int(state.window is None)), f"attn.{block}", (state,))
-                for block, state in enumerate(states)
+                UnitSource(f"attn.{block}", graph, f"attn.{block}", (state,))
+                for block, (state, graph) in enumerate(zip(states, graphs, strict=True))
             ),
             UnitSource("head", head_graph, "head"),
         ),

@@ -22,7 +22,7 @@ import onnx
 from onnx import helper
 
 from planner.errors import CorruptStore
-from planner.importers.architecture import BlockKind, Latent, Routing
+from planner.importers.architecture import BlockKind, Latent, Routing, Tempering
 from planner.importers.decoder_units import decoder_source
 from planner.importers.unit_graphs import INPUT, UnitGraph
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
@@ -128,6 +128,19 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
             "shared_gated": False,
             "dense": frozenset((0,)),
             "dense_ffn": 48,
+        },
+    ),
+    "f32, chunks, temperatures, experts of scaled rows": (
+        "f32",
+        {
+            "unit_heads": True,
+            "tempering": Tempering(16, 0.5),
+            "pattern": (BlockKind(16, chunked=True), BlockKind(table=-1)),
+            "experts": 3,
+            "experts_chosen": 1,
+            "routing": Routing("sigmoid", on_input=True),
+            "shared_ffn": 40,
+            "shared_gated": False,
         },
     ),
     "4bit, experts": ("4bit", {"experts": 3, "experts_chosen": 1}),
@@ -451,6 +464,8 @@ EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose g
     "sinks without a name": (3, _more_inputs("Attention", "", "", "")),
     "sinks of values alone": (3, _more_inputs("Attention", "t.0", "", "t.0")),
     "values that are keys, of a state with both": (3, _more_inputs("Attention", "t.1")),
+    "chunks without a window": (1, _set("Attention", "chunk", 8)),
+    "chunks that are not the window": (3, _set("Attention", "chunk", 4)),
     "experts without a count": (3, _renamed("Linear", "shoal", "Experts")),
     "positions with attributes": (3, _renamed("Linear", "shoal", "Positions")),
     "another vocabulary": (0, _set("Embedding", "rows", 49)),

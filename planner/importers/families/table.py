@@ -17,6 +17,7 @@ from planner.importers.families.gpt_neox import GPT_NEOX
 from planner.importers.families.gpt_oss import GPT_OSS
 from planner.importers.families.granite import GRANITE
 from planner.importers.families.llama import LLAMA, QWEN2, QWEN3
+from planner.importers.families.llama4 import LLAMA4
 from planner.importers.families.olmo2 import OLMO2, OLMO3
 from planner.importers.families.phi3 import PHI3
 from planner.importers.families.starcoder2 import STARCODER2
@@ -44,6 +45,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     GPT_OSS,
     DEEPSEEK2,
     DEEPSEEK3,
+    LLAMA4,
 )
 
 SPEECH: Final = (  # planner.importers.speech

@@ -44,6 +44,7 @@ export interface AttentionOperator {
   readonly softcap: number; // 0: none
   readonly first: number; // positions from here on alone are looked at
   readonly stop: number; // and up to here; 0: all
+  readonly chunk: number; // a token looks at its own chunk of so many alone; 0: at all
 }
 
 /** Rows of a stored table of (rows, columns), by token. */
@@ -120,6 +121,7 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
         softcap: said.number('softcap', MAX_NUMBER),
         first: said.optional('first', MAX_POSITIONS),
         stop: said.optional('stop', MAX_POSITIONS),
+        chunk: said.optional('chunk', MAX_POSITIONS),
       } as const;
       said.finish();
       return found;

@@ -414,14 +414,14 @@ class Lowering implements Making {
     this.places(rows, output);
   }
 
-  /** The positions of the tokens of `rows`, (batch, tokens). */
-  private places(rows: string, output: string): string {
+  /** The positions of the tokens of `rows`, (batch, tokens), counted back from `lengths`. */
+  private places(rows: string, output: string, lengths = 'seqlens'): string {
     const { draft } = this;
     const one = (): string => draft.vector([1]);
     const tokens = draft.add('Shape', [rows], draft.fresh(), { end: 2, start: 1 });
     const first = draft.add('Sub', [one(), tokens], draft.fresh());
     const steps = draft.add('Range', [first, one(), one()], draft.fresh());
-    const lasts = draft.add('Cast', ['seqlens'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
+    const lasts = draft.add('Cast', [lengths], draft.fresh(), { to: ELEMENT_TYPES.int64 });
     const column = draft.add('Unsqueeze', [lasts, one()], draft.fresh());
     return draft.add('Add', [column, steps], output);
   }
@@ -450,7 +450,7 @@ class Lowering implements Making {
     const { draft } = this;
     const { inputs, output, heads, kvHeads, headSize, softcap, rotary, sinks } = operator;
     const pair = this.pairOf(unit, operator);
-    const isBounded = operator.first !== 0 || operator.stop !== 0;
+    const isBounded = operator.first !== 0 || operator.stop !== 0 || operator.chunk !== 0;
     const isShared = inputs.length === 2;
     const isApart = pair.window !== null || isBounded || sinks !== '' || isShared;
     if (this.provider === 'webgpu' && (isApart || softcap !== 0)) throw wrongGraph(unit, NOT_ON_GPU);
@@ -497,8 +497,31 @@ class Lowering implements Making {
     if (isFilled) this.cutHeads(headSize, pair.headSize, attended, output);
   }
 
+  /**
+   * What is added to scores (batch, 1, tokens, total) so that a token looks at its own chunk alone. Positions of the state
+   * begin where the first ones were dropped.
+   */
+  private unseenBefore(chunk: number): string {
+    const { draft } = this;
+    const known = this.unseen.get(`${chunk}`);
+    if (known !== undefined) return known;
+    const passed = draft.add('Mod', [POSITION_IDS, draft.vector([chunk])], draft.fresh());
+    const own = this.places('hidden', draft.fresh(), WINDOW_SEQLENS);
+    const first = draft.add('Sub', [own, passed], draft.fresh());
+    const count = draft.add('Cast', [WINDOW_TOTAL], draft.fresh(), { to: ELEMENT_TYPES.int64 });
+    const places = draft.add('Range', [draft.vector([0]), count, draft.vector([1])], draft.fresh());
+    const begun = draft.add('Unsqueeze', [first, draft.vector([1, 3])], draft.fresh());
+    const outside = draft.add('Less', [places, begun], draft.fresh());
+    const marks = draft.add('Cast', [outside], draft.fresh(), { to: ELEMENT_TYPES.float32 });
+    const far = draft.add('Cast', [draft.vector([FAR])], draft.fresh(), { to: ELEMENT_TYPES.float32 });
+    const made = draft.add('Mul', [marks, far], draft.fresh());
+    this.unseen.set(`${chunk}`, made);
+    return made;
+  }
+
   /** What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at. */
-  private unseenBeyond({ first, stop }: AttentionOperator): string {
+  private unseenBeyond({ first, stop, chunk }: AttentionOperator): string {
+    if (chunk !== 0) return this.unseenBefore(chunk);
     const { draft } = this;
     const known = this.unseen.get(`${first} ${stop}`);
     if (known !== undefined) return known;
@@ -522,7 +545,7 @@ class Lowering implements Making {
 
   /** Where it keeps keys and values. Raises CannotServe where its numbers do not fit them. */
   private pairOf(unit: ManifestUnit, operator: AttentionOperator): KvPair {
-    const { inputs, heads, kvHeads, headSize, state, rotary, first, stop } = operator;
+    const { inputs, heads, kvHeads, headSize, state, rotary, first, stop, chunk } = operator;
     const pair = unit.kv[state];
     const angles = rotary < 0 ? 0 : this.manifest.rotary[rotary]?.length;
     const size = kernelHeadSize(headSize);
@@ -535,7 +558,8 @@ class Lowering implements Making {
       angles <= size / 2 &&
       (pair.window === null || (first === 0 && stop === 0)) &&
       (inputs.length === 2) === (pair.key === pair.value) &&
-      (pair.window === null || inputs.length !== 2);
+      (pair.window === null || inputs.length !== 2) &&
+      (chunk === 0 || chunk === pair.window);
     if (!fits) throw wrongGraph(unit, 'Attention that fits its state and its rotary table expected');
     return pair;
   }

@@ -83,6 +83,15 @@ _LATENT: Final = {
     "first_k_dense_replace": 1,
 }
 
+_LLAMA4: Final = {
+    "num_hidden_layers": 4,
+    "head_dim": 24,
+    "intermediate_size": 40,
+    "intermediate_size_mlp": 72,
+    "num_local_experts": 4,
+    "num_experts_per_tok": 1,
+}
+
 # By case: model_type, and what its config has beside or instead of _SIZES.
 CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "llama": ("llama", {"rope_parameters": _LLAMA3, "head_dim": 24, "tie_word_embeddings": False}),
@@ -208,6 +217,24 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "routed_scaling_factor": 2.5,
             "norm_topk_prob": True,
             "rope_parameters": _YARN | {"mscale": 1.0, "mscale_all_dim": 1.0},
+        },
+    ),
+    "llama4": (
+        "llama4_text",
+        {
+            **_LLAMA4,
+            "rope_parameters": _LLAMA3 | {"low_freq_factor": 1.0, "high_freq_factor": 1.0},
+        },
+    ),
+    "llama4-chunks": (
+        "llama4_text",
+        {
+            **_LLAMA4,
+            "interleave_moe_layer_step": 2,
+            "attention_chunk_size": 20,
+            "floor_scale": 8,
+            "attn_scale": 0.5,
+            "rope_parameters": _rope(),
         },
     ),
     "olmo3": (

@@ -23,6 +23,7 @@ _ARCHITECTURES: Final = {
     "gemma3_text": "gemma3",
     "gpt_oss": "gpt-oss",
     "olmo3": "olmo2",
+    "llama4_text": "llama4",
     "deepseek_v2": "deepseek2",
     "deepseek_v3": "deepseek2",
 }
@@ -51,7 +52,10 @@ def write(
     writer.add_embedding_length(hidden)
     writer.add_context_length(said.whole("max_position_embeddings", "n_positions"))
     writer.add_feed_forward_length(
-        config.get("intermediate_size") or config.get("ffn_hidden_size") or 4 * hidden
+        config.get("intermediate_size_mlp")
+        or config.get("intermediate_size")
+        or config.get("ffn_hidden_size")
+        or 4 * hidden
     )
     writer.add_head_count(heads)
     if "kv_lora_rank" in config:
@@ -173,6 +177,18 @@ def _gpt_oss(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
     writer.add_expert_feed_forward_length(config["intermediate_size"])
 
 
+def _llama4(writer: gguf.GGUFWriter, config: Mapping[str, Any]) -> None:
+    writer.add_expert_count(config["num_local_experts"])
+    writer.add_expert_used_count(config["num_experts_per_tok"])
+    writer.add_expert_feed_forward_length(config["intermediate_size"])
+    writer.add_interleave_moe_layer_step(config.get("interleave_moe_layer_step", 1))
+    if "attention_chunk_size" in config:  # which llama.cpp does not read
+        writer.add_sliding_window(config["attention_chunk_size"])
+    if "floor_scale" in config:
+        writer.add_attn_temperature_length(config["floor_scale"])
+        writer.add_attn_temperature_scale(config["attn_scale"])
+
+
 def _latent(writer: gguf.GGUFWriter, config: Mapping[str, Any], joint: bool) -> None:
     turning, rank = config["qk_rope_head_dim"], config["kv_lora_rank"]
     key, value = config["qk_nope_head_dim"] + turning, config["v_head_dim"]
@@ -235,6 +251,7 @@ _METADATA: Final[Mapping[str, Callable[[gguf.GGUFWriter, Mapping[str, Any]], Non
     "qwen2_moe": _experts,
     "qwen3_moe": _experts,
     "gpt_oss": _gpt_oss,
+    "llama4_text": _llama4,
     "gemma2": _gemma2,
     "gemma3_text": _gemma3,
 }
@@ -263,6 +280,13 @@ def _converted(
             name = name.replace("_bias", ".bias")
         elif name.endswith(".sinks"):
             name = f"{name}.weight"
+        elif kind == "llama4_text" and ".experts." in name:
+            turned = weight.swapaxes(1, 2)
+            parts = [turned] if "gate_up" not in name else np.split(turned, 2, axis=1)
+            kinds = ("down",) if len(parts) == 1 else ("gate", "up")
+            for which, each in zip(kinds, parts, strict=True):
+                found[f"{name.rpartition('.')[0]}.{which}_proj.weight"] = each
+            continue
         elif kind == "gpt_oss" and ".experts." in name:
             found |= _parted(name, weight)
             continue
@@ -315,7 +339,7 @@ def _rope_factors(rope: Mapping[str, Any], head: int) -> dict[str, Floats]:
             turns = 1.0 / rope["rope_theta"] ** (np.arange(0, head, 2) / head)
             waves, old = 2 * np.pi / turns, rope["original_max_position_embeddings"]
             low, high, factor = rope["low_freq_factor"], rope["high_freq_factor"], rope["factor"]
-            smooth = (old / waves - low) / (high - low)
+            smooth = (old / waves - low) / ((high - low) or 1)  # of equal ones nothing is between
             between = 1 / ((1 - smooth) / factor + smooth)
             factors = np.where(waves < old / high, 1.0, np.where(waves > old / low, factor, between))
             return {"rope_freqs.weight": factors.astype(np.float32)}

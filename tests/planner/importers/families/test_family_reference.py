@@ -4,6 +4,7 @@ from a GGUF file, whole and cut at every border.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cache
@@ -36,6 +37,7 @@ from tests.planner.importers.families.checkpoints import (
     load,
     write_folder,
 )
+from tests.planner.tiny_models import safetensors_bytes
 
 TOLERANCE = 2e-4  # of the largest logit
 CUT_TOKENS = 12  # of a prompt, where borders are tried
@@ -62,8 +64,11 @@ class Imported:
 
     def written(self) -> Path:
         """The checkpoint as a folder, as transformers saves it."""
-        called = OTHER_NAMES.get(self.checkpoint.name, str)
-        return write_folder(self.checkpoint, self.root / "folder", called)
+        return self.written_to(self.root / "folder")
+
+    def written_to(self, folder: Path) -> Path:
+        """The same in a folder of one's own."""
+        return write_folder(self.checkpoint, folder, OTHER_NAMES.get(self.checkpoint.name, str))
 
 
 def replace_manifest(model: Imported, manifest: Manifest) -> Imported:
@@ -199,8 +204,8 @@ def test_cut_at_every_border_it_gives_the_same_bits(imported: Callable[[str], Im
 
 @pytest.mark.parametrize(
     ("case", "units"),
-    [("mixtral", 8), ("mixtral", 3), ("qwen2-moe", 4), ("deepseek-v3", 4)],
-    ids=["each alone", "uneven", "shared", "behind a dense block"],
+    [("mixtral", 8), ("mixtral", 3), ("qwen2-moe", 4), ("deepseek-v3", 4), ("llama4", 2)],
+    ids=["each alone", "uneven", "shared", "behind a dense block", "of scaled rows"],
 )
 def test_experts_in_several_units_give_the_same_bits(
     imported: Callable[[str], Imported], case: str, units: int
@@ -246,6 +251,36 @@ def test_an_older_gguf_file_has_keys_and_values_in_one_tensor(
     path = gguf_files.write(model.checkpoint, model.root / "older.gguf", joint=True)
     manifest = model.read(build_model(open_gguf(path), "f32", model.store))
     assert manifest.units == model.manifest.units
+
+
+def with_pictures(model: Imported, folder: Path, stranger: str) -> Path:
+    """The checkpoint as the text part of a folder with a tower; `stranger`: a tensor beside both."""
+    model.written_to(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama4", "text_config": config}))
+    tensors = {f"language_model.{name}": each for name, each in model.checkpoint.weights().items()}
+    tensors |= {name: np.ones((2, 2), np.float32) for name in ("vision_model.a.weight", stranger)}
+    (folder / "model.safetensors").write_bytes(safetensors_bytes(tensors, "F32"))
+    return folder
+
+
+def test_the_text_part_of_a_folder_with_pictures_is_the_same_model(
+    imported: Callable[[str], Imported], tmp_path: Path
+) -> None:
+    model = imported("llama4")
+    folder = with_pictures(model, tmp_path / "model", "multi_modal_projector.linear_1.weight")
+    manifest = model.read(build_model(open_safetensors(folder), "f32", model.store))
+    assert manifest == model.manifest
+    with pytest.raises(UnknownArchitecture, match=r"bad: tensor adapter\.weight has no place in llama4"):
+        open_safetensors(with_pictures(model, tmp_path / "bad", "adapter.weight"))
+
+
+def test_chunks_are_kept_as_windows_are(imported: Callable[[str], Imported]) -> None:
+    model = imported("llama4-chunks")
+    chunk = model.checkpoint.config["attention_chunk_size"]
+    kept = [pair.window for unit in model.manifest.units for pair in unit.kv]
+    assert kept == [chunk, chunk, chunk, None]
+    assert {pair.window for unit in imported("llama4").manifest.units for pair in unit.kv} == {None}
 
 
 @pytest.mark.parametrize("case", ["deepseek-v2-lite", "deepseek-v2", "deepseek-v3"])

@@ -197,6 +197,43 @@ REFUSED |= {
 }
 
 
+REFUSED |= {
+    "llama 4, more chosen": (
+        "llama4",
+        {"num_experts_per_tok": 2},
+        UnknownArchitecture,
+        "one expert for each token",
+    ),
+    "llama 4, layers": (
+        "llama4",
+        {"layer_types": ["full_attention"] * 4},
+        UnknownArchitecture,
+        "expected layer_types",
+    ),
+    "llama 4, no step": (
+        "llama4",
+        {"moe_layers": None, "interleave_moe_layer_step": 0},
+        CorruptModel,
+        "between 1 and 1024, got 0",
+    ),
+    "llama 4, few flags": ("llama4", {"no_rope_layers": [1]}, CorruptModel, "for 4 blocks, got 1"),
+    "llama 4, no floor": ("llama4", {"floor_scale": 0}, CorruptModel, "floor of temperatures between 1"),
+    "llama 4, other blocks": (
+        "llama4",
+        {"moe_layers": [1, 3]},
+        MissingTensor,
+        "layers.0.feed_forward.gate_proj",
+    ),
+    "llama 4, tuning": ("llama4", {"attn_temperature_tuning": "x"}, CorruptModel, "should be a whole number"),
+    "llama3, factors": (
+        "llama4",
+        {"rope_parameters": {**load("llama4").config["rope_parameters"], "high_freq_factor": 0.5}},
+        CorruptModel,
+        "at least the low_freq_factor",
+    ),
+}
+
+
 @pytest.mark.parametrize(("case", "changes", "error", "words"), REFUSED.values(), ids=REFUSED.keys())
 def test_it_is_refused_by_one_line(
     tmp_path: Path, case: str, changes: dict[str, Any], error: type[ModelError], words: str
