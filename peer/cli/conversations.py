@@ -39,11 +39,12 @@ from peer.conversation.entry_links import EntryLink
 from peer.conversation.transcripts import as_json, as_markdown, brought, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
-from peer.launch.served_models import check_own
+from peer.launch.served_models import asked_model
 from peer.launch.terminal import interrupts, out, say
 from peer.launch.transcript_files import read_transcript
 from peer.limits import SESSION_BYTES
 from peer.member.mesh_member import MeshMember
+from peer.origin.answering_model import AnsweringModel
 from peer.origin.arithmetic_changes import crossed_text
 from peer.state.conversations import Conversation, Conversations
 from peer.state.display_names import name_of, names, plain, plain_lines
@@ -160,7 +161,13 @@ class Room:
 
     def begin(self, title: str) -> None:
         """Another conversation, which is open from now on."""
-        self._enter(self.talking.start(Manner(title, self.manner.system, self.manner.sampling), self.own))
+        self._enter(self.talking.start(replace(self.manner, title=title), self.own))
+
+    def answer_with(self, model: str) -> None:
+        """From the next question on that model answers the open conversation; "": the mesh's own."""
+        talk = self.talk
+        if self.open is not None and talk is not None and talk.model != model:
+            self.talking.change(self.open, model=model)
 
     def _enter(self, conversation: str) -> None:
         self.open, self.chosen = conversation, {}
@@ -400,7 +407,9 @@ class Room:
     async def bring(self, path: Path) -> None:
         """A conversation out of a file. Raises BadCommand."""
         kept = await read_transcript(path)
-        conversation = self.talking.start(Manner(kept.title, kept.system, kept.sampling), self.own)
+        conversation = self.talking.start(
+            Manner(kept.title, kept.system, kept.sampling, self.manner.model), self.own
+        )
         me = self.talking.me
         commands = await asyncio.to_thread(brought, kept, conversation, me, new_id, _new_session)
         self.talking.bring(commands)
@@ -426,11 +435,14 @@ def _role(text: str) -> Role:
     return next(role for role in ROLES if role == text)
 
 
-def _manner(args: argparse.Namespace, mesh: MeshMember) -> Manner:
-    """How a conversation is held that is begun here; the seed holds for all questions where one was given."""
-    chosen = settings(args, mesh.model.sampling_defaults)
+def _manner(args: argparse.Namespace, asked: AnsweringModel, name: str | None) -> Manner:
+    """How a conversation is held that is begun here, with the model `name` (None: the mesh's own); the seed holds for
+    all questions where one was given.
+    """
+    chosen = settings(args, asked.model.sampling_defaults)
     holds = int(args.seed is not None)
-    return Manner("", args.system, (*chosen.sampling.to_wire(), chosen.max_tokens or 0, holds))
+    sampling = (*chosen.sampling.to_wire(), chosen.max_tokens or 0, holds)
+    return Manner("", args.system, sampling, name or "")
 
 
 @asynccontextmanager
@@ -459,13 +471,20 @@ async def _talk(args: argparse.Namespace) -> int:
     with interrupts() as ctrl:
         async with AsyncExitStack() as stack:
             mesh = await stack.enter_async_context(asker(args, ctrl))
-            check_own(mesh.view.state, args.model)
-            made = await stack.enter_async_context(room(args, mesh, _manner(args, mesh)))
+            name = asked_model(mesh.view.state, args.model)
+            asked = await mesh.answering(name)
+            if not asked.answers_questions:
+                raise CannotServe(
+                    f"{name} writes what is said and answers no questions: shoal transcribe asks it"
+                )
+            made = await stack.enter_async_context(room(args, mesh, _manner(args, asked, name)))
             follow_coordinator(mesh, say)
             if args.within is not None:
                 made.enter_or_begin(args.within)
             else:
                 await made.enter_with(args.entry)
+            if args.model is not None:
+                made.answer_with(name or "")
             await _typed_lines(made, mesh, ctrl.asked)
             if mesh.ended.is_set() and not ctrl.asked.is_set():
                 raise CannotServe(mesh.why_ended)

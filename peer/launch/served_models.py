@@ -42,15 +42,6 @@ def asked_model(state: MeshState, asked: str | None) -> str | None:
     raise BadCommand(f"this mesh serves no model {plain(asked)!r:.80}: {served_line(state)}")
 
 
-def check_own(state: MeshState, asked: str | None) -> None:
-    """As `asked_model`, where the mesh's own model alone can be asked."""
-    further = asked_model(state, asked)
-    if further is not None:
-        raise BadCommand(
-            f"{further} answers in talks of your own alone: shoal chat LINK --model {further}, without --in"
-        )
-
-
 def _in_words(state: MeshState) -> list[str]:
     own = [plain(state.model.name)] if state.model is not None else []
     return [*own, *sorted(state.decoders)]

@@ -21,6 +21,7 @@ from peer.member.peer_options import PeerOptions
 from peer.member.progress import Phase, Report, fetching
 from peer.model.fetcher import Fetcher, Progress
 from peer.origin.answering_model import AnsweringModel
+from peer.origin.pinned_ends import own_ends
 from peer.replication.decoder_view import DecoderView
 from peer.replication.mesh_view import MeshView
 from peer.runtime.shared_sessions import SharedSessions
@@ -98,6 +99,15 @@ class DecoderParts:
         self.audit = ModelAudit(self._links, self.answering, self.parts.stage, self._start, others_bytes)
         self.audit.begin(fetcher)
 
+    async def keep_ends(self, fetcher: Fetcher, threads: int) -> None:
+        """Has embedding and head here, once `learn` has been called: answers that begin tell no other peer token ids.
+        Raises CannotServe.
+        """
+        async with self._learning:
+            model, sessions = self.parts.model, self.parts.sessions
+            if sessions.own_ends is None and model.manifest is not None:
+                sessions.keep_ends(await own_ends(model.manifest, model.store, fetcher, threads))
+
     def lend(self, lent: _Lent) -> None:
         """Begins to hold what plans give this peer."""
         if self._task is None:
@@ -130,6 +140,8 @@ class DecoderParts:
         await self.parts.close(why)
         if self.audit is not None:
             await self.audit.close()
+        if self.parts.sessions.own_ends is not None:
+            await self.parts.sessions.own_ends.close()
         if self._holding is not None:
             await self._holding.close()
 

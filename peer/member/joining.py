@@ -39,7 +39,6 @@ from peer.member.peer_parts import PeerParts
 from peer.member.progress import Phase, Report, silent
 from peer.member.remeasure import MeasuringAgain
 from peer.model.fetcher import Fetcher
-from peer.origin.pinned_ends import own_ends
 from peer.replication.log_keeping import LogKeeping
 from peer.runtime.product_benchmark import measure_product
 from peer.runtime.self_benchmark import UnitTimes, measure_here
@@ -361,11 +360,11 @@ async def join(
             else:
                 mesh.runs_only()
             if options.pin_ends:
-                if manifest is None:
+                if manifest is None and not view.state.decoders:
                     raise BadCommand(
                         f"{why_no_words(view.state)}; --pin-ends is for one that does: leave it out"
                     )
-                mesh.sessions.keep_ends(await own_ends(manifest, store, fetcher, options.threads))
+                await mesh.pin_ends(options.threads)
             latest: Latest | None = None
             if compute:
                 report(Phase("measure this machine", 0, 0))

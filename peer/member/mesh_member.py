@@ -113,6 +113,7 @@ class MeshMember:
         self.why_ended = ""
         self.leaving = False
         self.renamed = ""  # the name that it took since it joined
+        self._pins: int | None = None  # threads for ends of models that stay here; None: stages have them
         self.leader_watch = LeaderWatch(parts.links, parts.view, self.start, handover_grace_s)
         self._pace = pace
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,23 +154,31 @@ class MeshMember:
 
     async def answering(self, name: str | None = None) -> AnsweringModel:
         """The model that answers in words under that name, once its tokenizer is here; None: the mesh's own. Raises
-        NoPlan where there is none, CannotServe where its tokenizer cannot be had, BadCommand for a further one where
-        this peer keeps the ends of the mesh's own.
+        NoPlan where there is none, CannotServe where its tokenizer cannot be had, or its ends where this peer keeps
+        them.
         """
         own = self.view.state.model
         if name is None or (own is not None and own.name == name):
             return AnsweringModel(self.view, self.model, self.sessions)
         if self._fetcher is None:
             raise NoPlan("this peer is not in its mesh yet")
-        if self.sessions.own_ends is not None:
-            raise BadCommand(f"--pin-ends is for the mesh's own model: ask {name} without it")
         found = self.parts.decoders.named(name)
         await found.learn(self._fetcher)
+        if self._pins is not None:
+            await found.keep_ends(self._fetcher, self._pins)
         return found.answering
 
     def fetch_by(self, fetcher: Fetcher) -> None:
         """Takes what gets the manifests of the models that are offered beside the mesh's own."""
         self._fetcher = fetcher
+
+    async def pin_ends(self, threads: int) -> None:
+        """Keeps embedding and head of what answers here from now on, of the mesh's own model and of each further one
+        that is asked. Raises NoPlan, CannotServe.
+        """
+        self._pins = threads
+        if self.model.manifest is not None:
+            self.sessions.keep_ends(await self.ends_of(self.model, threads))
 
     async def open_run(self, name: str) -> RunClient:
         """A run of the model that the mesh offers as `name`. Close it when it is over. Raises NoPlan, RunFailed."""
@@ -196,7 +205,7 @@ class MeshMember:
         await self._fetcher.blobs(blobs)
 
     async def ends_of(self, model: LocalModel, threads: int) -> OwnEnds:
-        """Embedding and head of a further model that is known, to be run here. Raises NoPlan, CannotServe."""
+        """Embedding and head of a model that is known, to be run here. Raises NoPlan, CannotServe."""
         if self._fetcher is None or model.manifest is None:
             raise NoPlan("this peer is not in its mesh yet")
         return await own_ends(model.manifest, model.store, self._fetcher, threads)

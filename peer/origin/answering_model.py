@@ -36,6 +36,11 @@ class AnsweringModel:
         """Whether an answer could begin now."""
         return self.sessions.can_answer
 
+    @property
+    def answers_questions(self) -> bool:
+        """Whether it is no model that writes what is said."""
+        return self.model.manifest is None or self.model.manifest.speech is None
+
     def new_session(self) -> bytes:
         """The id of a session of this model that nobody has."""
         return self.mark + os.urandom(SESSION_BYTES - len(self.mark))
@@ -44,9 +49,9 @@ class AnsweringModel:
         """A conversation with it, in that session; None: in a new one. Close it when it is over. Raises NoPlan before
         the model is known, BadCommand for a session of another model, CannotServe for one that writes what is said.
         """
-        if self.model.manifest is not None and self.model.manifest.speech is not None:
+        if not self.answers_questions:
             raise CannotServe(
-                f"{self.model.manifest.name} writes what is said and answers no questions: shoal transcribe asks it"
+                f"{self.chosen.name} writes what is said and answers no questions: shoal transcribe asks it"
             )
         if session is not None and not session.startswith(self.mark):
             raise BadCommand("expected a session of the model that answers")

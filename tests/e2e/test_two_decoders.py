@@ -94,9 +94,9 @@ class Town:
         self.processes["founder"] = self.stack.enter_context(running(self.home, *words))
         return self.processes["founder"]
 
-    def command(self, name: str, *words: object, who: str = "one") -> Result:
+    def command(self, name: str, *words: object, who: str = "one", typed: str | None = None) -> Result:
         where = ("--store", self.store, "--state", self.home / who, "--bind", "127.0.0.1")
-        return run(self.home, name, self.link, *words, *where)
+        return run(self.home, name, self.link, *words, *where, typed=typed)
 
     def name_of(self, peer: str | None) -> str:
         member = self.asker.view.state.members.get(peer or "")
@@ -188,6 +188,21 @@ async def test_decoders_come_and_go_by_command_while_others_answer(tmp_path: Pat
         shown = await asyncio.to_thread(town.command, "generate", *prompt, "--model", THIRD)
         assert shown.status == 0, shown.err
         said = {THIRD: json.loads(shown.out)["text"]}
+        # The same with its ends kept here, and in a conversation that everybody reads.
+        pinned = await asyncio.to_thread(
+            town.command, "generate", *prompt, "--model", THIRD, "--pin-ends", who="pins"
+        )
+        assert json.loads(pinned.out)["text"] == said[THIRD], pinned.err
+        settings = ("--temperature", "0", "--max-tokens", "8")
+        for model in (THIRD, FIRST):  # entered again, with another model from then on
+            talk = ("--in", "talk", "--model", model, *settings)
+            chat = await asyncio.to_thread(town.command, "chat", *talk, typed="hello\n")
+            assert chat.status == 0, chat.err
+        (kept,) = town.asker.view.state.conversations.values()
+        answers = [each for each in kept.messages if each.form == "answer"]
+        assert [each.model for each in answers] == [THIRD, ""]
+        assert answers[0].text == said[THIRD]
+        assert kept.model == ""
         async with gateway(town.asker, GatewayOptions(port=0)) as url, ClientSession() as programs:
             async with programs.get(f"{url}/models") as response:
                 listed = [each["id"] for each in (await response.json())["data"]]
