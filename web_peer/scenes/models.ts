@@ -20,10 +20,19 @@ export const OFFERED: readonly OfferedView[] = [
     gives: [{ name: 'sigmoid_0.tmp_0', type: 'float32', shape: '1 × 1 × height × width', forms: [] }],
     times: {
       lanes: [
-        { peer: 'studio', you: false, spans: [{ units: 'units 0–11', beginsMs: 0, endsMs: 83 }] },
-        { peer: 'you', you: true, spans: [{ units: 'units 12–17', beginsMs: 91, endsMs: 142 }] },
+        {
+          peer: 'studio',
+          you: false,
+          spans: [{ units: 'units 0–11', beginsMs: 0, endsMs: 83, critical: true }],
+        },
+        {
+          peer: 'you',
+          you: true,
+          spans: [{ units: 'units 12–17', beginsMs: 91, endsMs: 142, critical: true }],
+        },
       ],
-      crossings: [{ from: 'studio', to: 'you', bytes: 1.2 * MB }],
+      crossings: [{ from: 'studio', to: 'you', bytes: 1.2 * MB, critical: true }],
+      critical: ['units 0–11 on studio', 'studio to you', 'units 12–17 on this tab'],
       endsMs: 142,
     },
   },
@@ -41,9 +50,14 @@ export const OFFERED: readonly OfferedView[] = [
     gives: [{ name: 'embedding', type: 'float32', shape: 'batch × 384', forms: [] }],
     times: {
       lanes: [
-        { peer: 'Mira’s laptop', you: false, spans: [{ units: 'units 0–12', beginsMs: 0, endsMs: 12.4 }] },
+        {
+          peer: 'Mira’s laptop',
+          you: false,
+          spans: [{ units: 'units 0–12', beginsMs: 0, endsMs: 12.4, critical: true }],
+        },
       ],
       crossings: [],
+      critical: ['units 0–12 on Mira’s laptop'],
       endsMs: 12.4,
     },
   },

@@ -484,6 +484,7 @@ export interface SpanView {
   readonly units: string;
   readonly beginsMs: number;
   readonly endsMs: number;
+  readonly critical: boolean; // only who makes it shorter makes the run shorter
 }
 
 /** Who runs what, in time: a lane for each peer. */
@@ -493,7 +494,13 @@ export interface TimesView {
     readonly you: boolean;
     readonly spans: readonly SpanView[];
   }[];
-  readonly crossings: readonly { readonly from: string; readonly to: string; readonly bytes: number }[];
+  readonly crossings: readonly {
+    readonly from: string;
+    readonly to: string;
+    readonly bytes: number;
+    readonly critical: boolean;
+  }[];
+  readonly critical: readonly string[]; // the critical path in time, for people: "units 0–1 on studio", "studio to Ada"
   readonly endsMs: number;
 }
 

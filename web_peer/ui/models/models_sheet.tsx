@@ -367,9 +367,10 @@ function Lanes({ model, times }: { model: OfferedView; times: TimesView }) {
           <div key={peer} class="lane">
             <span class="lane-name">{you ? 'this tab' : peer}</span>
             <span class="lane-bar">
-              {spans.map(({ units, beginsMs, endsMs }) => (
+              {spans.map(({ units, beginsMs, endsMs, critical }) => (
                 <i
                   key={units}
+                  class={critical ? 'is-critical' : ''}
                   title={`${units}: ${delayText(endsMs - beginsMs)}`}
                   style={{ left: share(beginsMs), width: share(endsMs - beginsMs) }}
                 >
@@ -391,7 +392,9 @@ function Lanes({ model, times }: { model: OfferedView; times: TimesView }) {
         ))}
       </ul>
       <p class="hint">
-        One run alone, as this tab reckons it from what peers measured: {delayText(times.endsMs)}.
+        One run alone, as this tab reckons it from what peers measured: {delayText(times.endsMs)}. The
+        critical path, with a line below, is {times.critical.join(', then ')}: only who makes that shorter
+        makes the run shorter.
       </p>
     </>
   );

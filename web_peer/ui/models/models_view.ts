@@ -8,7 +8,7 @@ import type { GraphManifest, Term } from '../../src/planner/graph_manifest';
 import { named, nameOf, names as namesIn } from '../../src/state/display_names';
 import type { LinkFacts, ModelOffer } from '../../src/state/generated/commands';
 import type { MeshState } from '../../src/state/mesh_state';
-import type { OfferedView, PortView, TimesView } from '../app/view';
+import type { OfferedView, PortView, SpanView, TimesView } from '../app/view';
 import { offeredUnitsText as unitsText } from '../kit/formatting';
 import { formsOfMedia } from './media';
 
@@ -73,6 +73,27 @@ export function shapeText(shape: readonly (number | string)[]): string {
 
 // --- when
 
+/** A stage at work, and what it waited for: the stage before it, over a link where `over` says which. */
+interface Step {
+  readonly peer: string;
+  readonly beginsMs: number;
+  readonly endsMs: number;
+  readonly units: string;
+  readonly after: { readonly step: number; readonly over: string } | null; // null: for nothing
+}
+
+/** Places in `steps` of the critical path, the first one first. */
+function criticalOf(steps: readonly Step[]): readonly number[] {
+  const endsMs = Math.max(0, ...steps.map((step) => step.endsMs));
+  const found: number[] = [];
+  let at: number | null = steps.findLastIndex((step) => step.endsMs === endsMs);
+  while (at !== null && at >= 0) {
+    found.unshift(at);
+    at = steps[at]?.after?.step ?? null;
+  }
+  return found;
+}
+
 /** One run alone, as the placement has it: stages in order on each peer, values over links as they were measured. */
 function timesOf(
   state: MeshState,
@@ -84,39 +105,64 @@ function timesOf(
   const names = namesIn(state.members.values());
   const placed = stages.map(({ first, stop, primary }) => ({ first, stop, peer: primary }));
   const { needs, gives, makers } = flowRoute(manifest, placed, '');
-  const thereMs = new Map<string, number>(); // when a value is on a peer
-  const freeMs = new Map<string, number>();
-  const lanes = new Map<string, { beginsMs: number; endsMs: number; units: string }[]>();
+  const there = new Map<string, { readonly ms: number; readonly step: number; readonly over: string }>(); // values on peers
+  const last = new Map<string, number>(); // of each peer, its last step
+  const steps: Step[] = [];
   const crossings = new Map<string, { from: string; to: string; bytes: number }>();
   const bytesOf = (place: number): number => amount(manifest.values[place]?.bytes ?? [], manifest.sizes);
   placed.forEach(({ first, stop, peer }, at) => {
-    let readyMs = freeMs.get(peer) ?? 0;
+    const before = last.get(peer);
+    let readyMs = before === undefined ? 0 : (steps[before]?.endsMs ?? 0);
+    let after: Step['after'] = before === undefined ? null : { step: before, over: '' };
     for (const place of needs[at] ?? []) {
       const maker = makers.get(place) ?? '';
-      const made = thereMs.get(`${place} ${maker}`) ?? 0;
+      const made = there.get(`${place} ${maker}`);
       const key = `${place} ${peer}`;
-      if (maker !== '' && maker !== peer && !thereMs.has(key)) {
+      if (made !== undefined && maker !== peer && !there.has(key)) {
         const bytes = bytesOf(place);
-        thereMs.set(key, made + hopMs(state.links, maker, peer, bytes));
         const [from, to] = [nameOf(maker, names), nameOf(peer, names)];
-        const crossed = crossings.get(`${from} ${to}`)?.bytes ?? 0;
-        crossings.set(`${from} ${to}`, { from, to, bytes: crossed + bytes });
+        const over = `${from} ${to}`;
+        there.set(key, { ms: made.ms + hopMs(state.links, maker, peer, bytes), step: made.step, over });
+        const crossed = crossings.get(over)?.bytes ?? 0;
+        crossings.set(over, { from, to, bytes: crossed + bytes });
       }
-      readyMs = Math.max(readyMs, thereMs.get(key) ?? 0);
+      const value = there.get(key);
+      if (value === undefined || value.ms <= readyMs) continue;
+      readyMs = value.ms;
+      after = { step: value.step, over: value.over };
     }
     const work = manifest.units
       .slice(first, stop)
       .reduce((sum, unit) => sum + amount(unit.flops, manifest.sizes), 0);
     const endsMs = readyMs + (1000 * work) / speedOf(state, peer, flops);
-    freeMs.set(peer, endsMs);
-    for (const place of gives[at] ?? []) thereMs.set(`${place} ${peer}`, endsMs);
-    const span = { beginsMs: readyMs, endsMs, units: unitsText({ first, stop }) };
-    lanes.set(peer, [...(lanes.get(peer) ?? []), span]);
+    const step =
+      steps.push({ peer, beginsMs: readyMs, endsMs, units: unitsText({ first, stop }), after }) - 1;
+    last.set(peer, step);
+    for (const place of gives[at] ?? []) there.set(`${place} ${peer}`, { ms: endsMs, step, over: '' });
   });
+  const critical = criticalOf(steps);
+  const overs = critical.map((at) => steps[at]?.after?.over ?? '');
+  const spansOf = (peer: string): SpanView[] =>
+    steps.flatMap(({ peer: of, beginsMs, endsMs, units }, at) =>
+      of === peer ? [{ units, beginsMs, endsMs, critical: critical.includes(at) }] : [],
+    );
   return {
-    lanes: [...lanes].map(([peer, spans]) => ({ peer: nameOf(peer, names), you: peer === me, spans })),
-    crossings: [...crossings.values()],
-    endsMs: Math.max(0, ...freeMs.values()),
+    lanes: [...last.keys()].map((peer) => ({
+      peer: nameOf(peer, names),
+      you: peer === me,
+      spans: spansOf(peer),
+    })),
+    crossings: [...crossings].map(([over, crossing]) => ({ ...crossing, critical: overs.includes(over) })),
+    critical: critical.flatMap((at) => {
+      const step = steps[at];
+      if (step === undefined) return [];
+      const { peer, units, after } = step;
+      const crossing = crossings.get(after?.over ?? '');
+      const who = peer === me ? 'this tab' : nameOf(peer, names);
+      const way = crossing === undefined ? [] : [`${crossing.from} to ${crossing.to}`];
+      return [...way, `${units} on ${who}`];
+    }),
+    endsMs: Math.max(0, ...steps.map(({ endsMs }) => endsMs)),
   };
 }
 

@@ -71,11 +71,36 @@ test('who holds what, what it takes and gives, and when each peer computes', () 
   const says = { ...manifest, text } as GraphManifest;
   expect(offeredViews(state([stage(0, 1, 'p')]), seen(says))[0]?.takesTexts).toBe(true);
   const [first, second] = shown?.times?.lanes ?? [];
-  expect(first?.spans).toEqual([{ units: 'unit 0', beginsMs: 0, endsMs: 0.001 }]);
+  expect(first?.spans).toEqual([{ units: 'unit 0', beginsMs: 0, endsMs: 0.001, critical: true }]);
   const [later] = second?.spans ?? [];
   expect(later?.beginsMs).toBeCloseTo(0.001 + 2 + 1); // half a round trip, and a thousand bytes at 1 MB/s
   expect((later?.endsMs ?? 0) - (later?.beginsMs ?? 0)).toBeCloseTo(0.001 * (count - 1));
-  expect(shown?.times?.crossings).toEqual([{ from: 'machine p', to: 'machine q', bytes: 1000 }]);
+  const crossing = { from: 'machine p', to: 'machine q', bytes: 1000, critical: true };
+  expect(shown?.times?.crossings).toEqual([crossing]);
+  expect(shown?.times?.critical).toEqual([
+    'unit 0 on machine p',
+    'machine p to machine q',
+    `units 1–${count - 1} on this tab`,
+  ]);
+});
+
+test('a branch that others wait for is on the critical path, one beside it is not', () => {
+  const manifest = worked();
+  // The left tower on p, the right one and what joins both on q: q waits for p and the link, not for its own tower.
+  const placed = [stage(0, 2, 'p'), stage(2, 4, 'q'), stage(4, 5, 'q')];
+  const times = offeredViews(state(placed), seen(manifest))[0]?.times;
+  const spans = times?.lanes.flatMap((lane) => lane.spans) ?? [];
+  expect(spans.map(({ critical }) => critical)).toEqual([true, false, true]);
+  expect(times?.crossings.map(({ critical }) => critical)).toEqual([true]);
+  const joined = spans.at(-1);
+  expect(joined?.beginsMs).toBeCloseTo((spans[0]?.endsMs ?? 0) + 2 + 1); // as soon as the left tower's value is there
+  // All on one peer: everything is on it, in order.
+  const alone = offeredViews(
+    state(placed.map(({ first, stop }) => stage(first, stop, 'q'))),
+    seen(manifest),
+  )[0]?.times;
+  expect(alone?.lanes[0]?.spans.every(({ critical }) => critical)).toBe(true);
+  expect(alone?.critical).toHaveLength(3);
 });
 
 test('a model that runs nowhere says why, and one whose manifest is not here as well', () => {
