@@ -94,7 +94,7 @@ def notes(found: Analysis) -> list[str]:
         said.append(f"{names[0] if len(names) == 1 else f'{len(names)} units'}: whole, since {why}.")
     kv = sum(unit.kv_bytes for unit in found.units)
     if kv:
-        said.append(f"A token of a conversation caches {mib(kv)}, divided among slices as heads are.")
+        said.append(f"A token of a conversation caches {mib(kv)}.")
     return said
 
 

@@ -31,7 +31,7 @@ def unit_parts(unit: ManifestUnit, blobs: Blobs) -> UnitParts:
         unit.name,
         checked_graph(declared, blobs),
         {tensor.name: tensor for tensor in unit.tensors},
-        tuple(KvState(pair.heads, pair.head_size, pair.window) for pair in unit.kv),
+        tuple(KvState(pair.heads, pair.head_size, pair.window, pair.shared) for pair in unit.kv),
     )
 
 

@@ -275,12 +275,10 @@ class _Reading:
         if kind == (SHOAL, "Linear"):
             return 1
         if kind == (SHOAL, "Attention"):
-            values = node.input[2] if len(node.input) > 2 and node.input[2] else node.input[0]
-            return (
-                None
-                if self.grain(values) is None
-                else facts["heads"] // facts["kv_heads"] * facts["head_size"]
-            )
+            alone = facts["kv_heads"] == 1  # its keys and values are made at every peer
+            apart = len(node.input) > 2 and node.input[2] and not alone
+            heads = 1 if alone else facts["heads"] // facts["kv_heads"]
+            return None if self.grain(node.input[2 if apart else 0]) is None else heads * facts["head_size"]
         if kind == ("", "Split"):
             return None if self.sizes(node) is None else self.grain(node.input[0])
         if kind in SINGLE:
@@ -378,6 +376,25 @@ def _local(channels: Channels, layout: Channels) -> Channels:
         found += [(a + before, b + before) for a, b in _within(channels, first, stop)]
         before += stop - first
     return _union(tuple(found), ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """Heads [first, stop) of an Attention: the channels of their queries, and of the keys and of the values that they
+    look at, each counted from the first of its kind.
+    """
+
+    range: tuple[int, int]
+    rows: Channels
+    cached: Channels
+    facts: dict[str, Any]
+
+    @property
+    def packed(self) -> Channels:
+        """All of these where queries, keys and values stand in one value."""
+        size = self.facts["head_size"]
+        queries, keys = self.facts["heads"] * size, self.facts["kv_heads"] * size
+        return _union(self.rows, _union(_moved(self.cached, queries), _moved(self.cached, queries + keys)))
 
 
 @dataclass(slots=True)
@@ -531,28 +548,24 @@ class _Writing:
         width = self._r.width(name)
         return ((0, width),) if width else None
 
-    def _heads(self, node: NodeProto, channels: Channels | None) -> tuple[int, int, int, int]:
-        """The first and the last group of heads that `channels` are, how many heads a group has, the size of a head."""
+    def _heads(self, node: NodeProto, channels: Channels | None) -> _Heads:
+        """Of an Attention of which `channels` are wanted."""
         facts = self._r.facts(node)
-        size, group = facts["head_size"], facts["heads"] // facts["kv_heads"]
+        size, alone = facts["head_size"], facts["kv_heads"] == 1
+        group = 1 if alone else facts["heads"] // facts["kv_heads"]
         (first, stop), *more = channels or ((0, facts["heads"] * size),)
         if more or first % (group * size) or stop % (group * size):
             raise NotSliced(f"unit {self._r.unit.name}: whole groups of heads expected")
-        return first // (group * size), stop // (group * size), group, size
+        cached = ((0, size),) if alone else ((first // group, stop // group),)
+        return _Heads((first // size, stop // size), ((first, stop),), cached, facts)
 
     def _want_heads(self, node: NodeProto, channels: Channels | None) -> None:
-        facts = self._r.facts(node)
-        first, stop, group, size = self._heads(node, channels)
-        rows = ((first * group * size, stop * group * size),)
-        cached = ((first * size, stop * size),)
+        heads = self._heads(node, channels)
         if len(node.input) > 2 and node.input[2]:
-            for name, part in zip(node.input[:3], (rows, cached, cached), strict=True):
+            for name, part in zip(node.input[:3], (heads.rows, heads.cached, heads.cached), strict=True):
                 self._need(name, part)
-            return
-        queries, keys = facts["heads"] * size, facts["kv_heads"] * size
-        self._need(
-            node.input[0], _union(rows, _union(_moved(cached, queries), _moved(cached, queries + keys)))
-        )
+        else:
+            self._need(node.input[0], heads.packed)
 
     # writing
 
@@ -658,23 +671,19 @@ class _Writing:
                 self._made.cut(Cut(f"{name}.{form}", tensor, rows, columns))
 
     def _attention(self, node: NodeProto, channels: Channels | None) -> str:
-        facts = self._r.facts(node)
-        first, stop, group, size = self._heads(node, channels)
-        rows, cached = ((first * group * size, stop * group * size),), ((first * size, stop * size),)
+        heads = self._heads(node, channels)
         if len(node.input) > 2 and node.input[2]:
-            parts = (rows, cached, cached)
+            parts = (heads.rows, heads.cached, heads.cached)
             inputs = [self._take(name, part) for name, part in zip(node.input[:3], parts, strict=True)]
         else:
-            queries, keys = facts["heads"] * size, facts["kv_heads"] * size
-            union = _union(rows, _union(_moved(cached, queries), _moved(cached, queries + keys)))
-            inputs = [self._take(node.input[0], union)]
+            inputs = [self._take(node.input[0], heads.packed)]
         if len(node.input) > 3:
-            heads = ((first * group, stop * group),)
-            inputs += [*[""] * (3 - len(inputs)), self._take(node.input[3], heads)]
-        state = self._r.unit.kv[facts["state"]]
-        facts |= {"heads": (stop - first) * group, "kv_heads": stop - first, "state": len(self._made.kv)}
-        self._made.kv.append(KvState(stop - first, kernel_head_size(size), state.window))
-        return self._made.add("Attention", inputs, domain=SHOAL, **facts)[0]
+            inputs += [*[""] * (3 - len(inputs)), self._take(node.input[3], (heads.range,))]
+        state, size = self._r.unit.kv[heads.facts["state"]], heads.facts["head_size"]
+        kept = _count(heads.cached) // size
+        own = {"heads": heads.range[1] - heads.range[0], "kv_heads": kept, "state": len(self._made.kv)}
+        self._made.kv.append(KvState(kept, kernel_head_size(size), state.window))
+        return self._made.add("Attention", inputs, domain=SHOAL, **{**heads.facts, **own})[0]
 
     def _sum(self, place: int, node: NodeProto) -> str:
         """A partial sum, of which this peer has a part."""

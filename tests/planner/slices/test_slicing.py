@@ -117,14 +117,14 @@ def test_slices_add_up_to_the_unit(
 ) -> None:
     manifest, store = imported(case, weights)
     hidden = np.random.default_rng(7).standard_normal((TOKENS, manifest.hidden)).astype(np.float32)
-    cut = 0
     for unit in manifest.units[1:]:
         parts = unit_parts(unit, store)
-        try:
-            found = sliced(parts, [1.0] * ways)
-        except NotSliced:
+        if any(state.shared for state in parts.kv):  # what is cached of a token is compared with all heads
+            with pytest.raises(NotSliced):
+                sliced(parts, [1.0] * ways)
             continue
-        cut += 1
+        found = sliced(parts, [1.0] * ways)
+        assert sum(each is not None for each in found.slices) > 1, "it is cut"
         made: list[Floats | None] = []
         for each in found.slices:
             made.append(
@@ -141,4 +141,3 @@ def test_slices_add_up_to_the_unit(
         }
         error = np.abs(together(found, made, hidden, vectors) - expected).max() / np.abs(expected).max()
         assert error < TOLERANCE, (unit.name, ways, error)
-    assert cut == len(manifest.units) - 1, "every unit behind the first is cut"
