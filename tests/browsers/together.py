@@ -508,9 +508,9 @@ async def together(
         equal = True
         for title in titles:
             kept = []
-            for each in left:
-                await each.enter(title)
-                kept.append(await each.transcript(home / f"{each.name}-{title}.md"))
+            for one in left:
+                await one.enter(title)
+                kept.append(await one.transcript(home / f"{one.name}-{title}.md"))
             kept.append(await late_comer(made, title))
             figures.transcripts += len(kept)
             equal = equal and len(set(kept)) == 1

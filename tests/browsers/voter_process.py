@@ -67,5 +67,5 @@ async def main(store: str, state: str, how: str, *words: str) -> None:
 
 if __name__ == "__main__":
     end_with_parent()
-    peer.member.mesh_entry.Coordinating = partial(Coordinating, patience=HASTY)  # type: ignore[misc,assignment]
+    vars(peer.member.mesh_entry)["Coordinating"] = partial(Coordinating, patience=HASTY)
     asyncio.run(main(*sys.argv[1:]))

@@ -59,7 +59,7 @@ def litellm(url: str, model: str) -> dict[str, Any]:
     """What `completion` of litellm gets, by OpenAI's API and by Anthropic's."""
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the internet for prices
     library = importlib.import_module("litellm")
-    library.suppress_debug_info = True
+    library.__dict__["suppress_debug_info"] = True
 
     def ask(text: str, api: str = "openai", **more: Any) -> Any:
         base = url if api == "openai" else url.removesuffix("/v1")

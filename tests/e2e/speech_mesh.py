@@ -93,7 +93,8 @@ class Town:
         if plan is None or offer is None or not offer.stages:
             return False
         held = state.decoders[NAME].held
-        holders = [(stage.primary, *stage.standbys) for stage in (*plan.stages, *offer.stages)]
+        both: list[Any] = [*plan.stages, *offer.stages]
+        holders = [(stage.primary, *stage.standbys) for stage in both]
         if not all(peer in state.members for stage in holders for peer in stage):
             return False
         ready = [

@@ -53,7 +53,11 @@ class Classes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plain = set[int]()  # servings that do not round
         self._making = threading.local()
-        profile_of, make, make_shard = lending.profile_of, unit_host.Serving._make, unit_host.make_shard
+        profile_of, make, make_shard = (
+            lending.profile_of,
+            unit_host.Serving._make,
+            vars(unit_host)["make_shard"],
+        )
 
         def saying(of: Any, times: Any) -> Profile:
             arithmetic = OTHER if OF_OTHER in of.name else ONE

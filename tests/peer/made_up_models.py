@@ -61,7 +61,10 @@ class MadeUpModel:
         part = name.rpartition(".")[2]
         rng = np.random.default_rng([len(self.tensors), *name.encode()])
         noise = rng.standard_normal(tensor_shapes(a)[name], np.float32)
-        return 1 + noise / 10 if "norm" in part else noise / np.float32(np.sqrt(a.hidden))
+        made: npt.NDArray[np.float32] = (
+            1 + noise / 10 if "norm" in part else noise / np.float32(np.sqrt(a.hidden))
+        )
+        return made
 
 
 def small_architecture(**changes: object) -> Architecture:

@@ -31,7 +31,7 @@ from peer.state.generated.commands import (
     UnitsHeld,
 )
 from peer.state.member_commands import Command, decode_command, encode_command
-from peer.state.protection import PRESETS
+from peer.state.protection import PRESETS, Level
 from planner.model import yardstick
 from planner.types import Unit
 
@@ -142,7 +142,7 @@ def trace(number: int) -> dict[str, Any]:
     def submit(command: Command) -> None:
         did({"do": "submit", "command": json.loads(encode_command(command))}, coordinator.submit(command))
 
-    level = rng.choice(
+    level: Level = rng.choice(
         ("standard", "basic")
     )  # above them the coordinator of Python places standbys, a tab does not
     submit(ModelChosen("ab" * 32, "tiny", len(UNITS), 32, 2, "latency"))

@@ -64,7 +64,7 @@ class Moving(Trace):
         self.second(peers[-1], Token(session, turn, position, token, 0))
 
     def look(self) -> None:
-        self.now = max(self.now, self.core.deadline)
+        self.now: int = max(self.now, self.core.deadline)
         self.tick()
 
     def warm(self, lacks: int = NEAR_TOKENS) -> None:

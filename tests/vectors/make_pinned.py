@@ -11,8 +11,9 @@ from make_session import SESSION, Trace, ask_of, route_of
 from tracing import beside, shown, shown_frame, written
 
 from peer.session.effects import Reason
+from peer.session.evidence import Floats
 from peer.session.origin import OriginSession
-from peer.session.pinned_ends import Drawing, Floats, not_usable, state_in
+from peer.session.pinned_ends import Drawing, not_usable, state_in
 from peer.session.position_spans import CHUNK_TOKENS
 from peer.wire.generated.frames import Here, Step, Token
 from peer.wire.tensors import Tensor, tensor_of

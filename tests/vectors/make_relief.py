@@ -28,7 +28,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command, encode_command
 from peer.state.plan_record import holders_of, route_of
-from peer.state.protection import PRESETS
+from peer.state.protection import PRESETS, Level
 from planner.adapt.plan_comparison import Serving
 from planner.service.planning_service import Asked, answer
 from planner.types import Plan, Stage, Unit
@@ -188,7 +188,7 @@ def shown(asked: Serving) -> dict[str, Any]:
 def trace(number: int) -> dict[str, Any]:
     made = Trace(SEED + number)
     rng = made.rng
-    level = rng.choice(("basic", "basic", "standard"))
+    level: Level = rng.choice(("basic", "basic", "standard"))
     made.submit(ModelChosen("ab" * 32, "toy", len(UNITS), 64, 1, "latency"))
     priority = rng.choice(((), ("ffn.4",), ("attn.3", "head.7")))
     made.submit(ProtectionChosen(replace(PRESETS[level], priority=priority)))

@@ -233,7 +233,7 @@ def rendered(source: str) -> str | None:
 
     class Fixed(datetime):
         @classmethod
-        def now(cls, tz: Any = None) -> datetime:
+        def now(cls, tz: Any = None) -> Any:
             return TODAY
 
     chat_template_utils.datetime = Fixed

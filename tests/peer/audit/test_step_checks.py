@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from peer.audit.judge import Place
-from peer.audit.step_checks import MOST_MATCHES, CheckFailed, CheckRequests, Checks, added_up
+from peer.audit.step_checks import MOST_MATCHES, CheckRequests, Checks, added_up
 from peer.errors import BadCommand
 from peer.session.activation_log import ActivationLog
 from peer.session.pinned_ends import pinned
 from peer.session.pinned_ends_evidence import MOST_BYTES, KeptEnds
 from peer.session.seat import Seat
+from peer.state.generated.commands import CheckFailed
 from peer.transport.request_table import Requests
 from peer.wire.generated.frames import Open, Step
 from peer.wire.generated.requests import (

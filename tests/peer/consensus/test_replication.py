@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -299,7 +300,7 @@ START = Snapshot(5, 2, config_of("abc"), b"s")
         (HardState(3, ""), START, (Entry(6, 3, "config", b"{}"),), "configuration"),
     ],
 )
-def test_a_store_that_cannot_be_is_refused(hard_state, snapshot, entries, wrong) -> None:
+def test_a_store_that_cannot_be_is_refused(hard_state: Any, snapshot: Any, entries: Any, wrong: str) -> None:
     group = Group("a")
     with pytest.raises(BadBoot, match=wrong):
         group.boot(Peer("z", hard_state=hard_state, snapshot=snapshot, entries=list(entries)))

@@ -246,7 +246,7 @@ async def test_a_history_that_was_not_heard_for_a_plan_is_asked_again_when_it_is
     freshening = Freshening(nobody)
 
     def again(since: float, for_s: int) -> list[float]:
-        found = []
+        found = list[float]()
         for second in range(for_s):
             if freshening.look(since + second, mesh(), calm=True):
                 found.append(second)

@@ -16,7 +16,8 @@ from peer.launch.local_mesh import SESSIONS, even_cuts, room, unit_bytes
 from peer.member.lending import profile_of
 from peer.member.peer_options import Lent, PeerOptions, lent
 from peer.runtime.self_benchmark import UnitTimes
-from peer.state.mesh_state import Member, planner_profile
+from peer.state.generated.commands import Member
+from peer.state.mesh_state import planner_profile
 from planner.cost import evaluator
 from planner.importers.decoder_units import build_model
 from planner.importers.safetensors import open_safetensors

@@ -52,7 +52,7 @@ from planner.errors import (
 )
 from planner.importers import registry
 from planner.importers.onnx.asked import SourceGraph
-from planner.importers.registry import PackageFile
+from planner.importers.package_files import PackageFile
 from planner.model.graph_manifest import encode_graph_manifest
 from planner.model.import_index import IMPORTER
 from planner.model.lowering import make_shard
@@ -80,7 +80,7 @@ class Imports:
 @pytest.fixture
 def imports(monkeypatch: pytest.MonkeyPatch) -> Imports:
     counted = Imports()
-    build = model_import.build_model
+    build = vars(model_import)["build_model"]
 
     def counting(*args: Any, **more: Any) -> str:
         counted.count += 1
@@ -233,7 +233,7 @@ def test_a_file_that_changes_during_its_import_is_not_remembered(
     tmp_path: Path, imports: Imports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, name = Store(tmp_path / "store"), gguf(tmp_path / "model.gguf", 1)
-    build = model_import.build_model
+    build = vars(model_import)["build_model"]
 
     def disturbed(*args: Any, **more: Any) -> str:
         model_id = build(*args, **more)

@@ -11,7 +11,6 @@ import pytest
 from peer.cli.main import main
 from peer.cli.nearby import link_of
 from peer.errors import BadCommand, CannotServe
-from peer.launch import nearby
 from peer.launch.nearby import Nearby, announced, look, new_code, seal, told_by, unseal
 
 LINK = f"http://192.0.2.7:8765/#{'m' * 32}.{'s' * 52}"
@@ -77,7 +76,7 @@ async def test_a_mesh_is_found_by_multicast_and_its_secret_is_not_announced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Real multicast DNS, on loopback alone: needs a loopback interface with multicast, as Linux and macOS have."""
-    monkeypatch.setattr(nearby.secrets, "token_hex", lambda count: "5a" * count)
+    monkeypatch.setattr("secrets.token_hex", lambda count: "5a" * count)
     async with announced(LINK, "ada@laptop", "toy", LOOPBACK) as code:
         (mesh,) = await look(10.0, LOOPBACK, enough=1)
         assert (mesh.name, mesh.model, mesh.server) == ("ada@laptop", "toy", "http://192.0.2.7:8765")

@@ -60,7 +60,7 @@ async def test_a_manifest_that_does_not_come_is_waited_for_once(monkeypatch: pyt
         waits.append(delay)
         return timeout(0.05)  # a look that nobody has to sit through
 
-    monkeypatch.setattr(text_models.asyncio, "timeout", counted)
+    monkeypatch.setattr("asyncio.timeout", counted)
     mesh = Mesh(embeds=manifest(Use.EMBED), ranks=manifest(Use.RANK))
     models = mesh.models()
     for _ in range(3):

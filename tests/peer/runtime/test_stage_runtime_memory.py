@@ -124,4 +124,5 @@ def test_a_cache_that_grows_needs_no_room_for_both_sizes(made_up: Callable[..., 
     peak = peak_bytes()
     assert peak - resident_bytes() < 16 * MIB
     kept = arrays.copied(0, 16384, None)
+    assert kept is not None
     assert all(np.array_equal(kept[name], rows[name]) for name in rows)

@@ -19,10 +19,11 @@ from peer.audit.envelope_recording import record, recorded
 from peer.model.chat_template import Message
 from peer.model.tokenizer import Text
 from peer.runtime.arithmetic import proven
-from peer.runtime.execution import Execution, Floats, Row
+from peer.runtime.execution import Execution, Row
 from peer.runtime.forms import Form
 from peer.runtime.kv_slots import KvSlots
 from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
+from peer.session.evidence import Floats
 from planner.model.lowering import make_shard
 from planner.model.manifest import Manifest, encode_manifest
 from planner.model.sources import TokenizerSource

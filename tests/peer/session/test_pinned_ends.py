@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from peer.session.effects import NotRan, Ran, Reason, RunStep, Send
+from peer.session.evidence import Floats
 from peer.session.origin import Ask, OriginSession, Phase
-from peer.session.pinned_ends import Drawing, Floats, handed_back, not_usable, pinned, state_in
+from peer.session.pinned_ends import Drawing, handed_back, not_usable, pinned, state_in
 from peer.session.sampling import Sampling
 from peer.state.generated.commands import PlanRecord
 from peer.state.plan_record import route_of

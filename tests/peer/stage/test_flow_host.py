@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from peer.dataflow.flow_stage import SendValue
 from peer.dataflow.value_codec import Array
 from peer.errors import BadCommand, CannotServe
 from peer.stage.flow_host import FlowHost
-from peer.state.generated.commands import RunStage
+from peer.state.generated.commands import ModelOffer, RunStage
 from peer.wire.generated.frames import RunItemFailed, RunValue
 from peer.wire.generated.requests import RUN_OPEN, RunOpenRequest
 from planner.model.graph_manifest import GraphManifest
@@ -124,7 +124,7 @@ async def test_units_that_are_taken_away_while_they_load_are_refused_to_who_wait
     host._loaded["a" * 64, 1, 2] = loading
     opening = asyncio.ensure_future(links.handlers[RUN_OPEN]("asker", said("a" * 64)))
     await asyncio.sleep(0)
-    host._view.state.offers.clear()
+    cast(dict[str, ModelOffer], host._view.state.offers).clear()
     host._changed.set()
     with pytest.raises(CannotServe, match="any more"):
         await opening

@@ -52,6 +52,6 @@ def test_a_process_is_called_by_user_and_host(
             raise KeyError("uid not found")
         return user
 
-    monkeypatch.setattr(defaults.getpass, "getuser", getuser)
-    monkeypatch.setattr(defaults.socket, "gethostname", lambda: host)
+    monkeypatch.setattr("getpass.getuser", getuser)
+    monkeypatch.setattr("socket.gethostname", lambda: host)
     assert defaults.default_name() == expected

@@ -344,7 +344,7 @@ def test_a_full_disk_changes_nothing_and_may_be_tried_again(
     store.load()
     for step in steps:
         do(store, step)
-    real = log_folder.write_all
+    real = vars(log_folder)["write_all"]
 
     def full(fd: int, data: bytes, offset: int | None = None) -> None:
         real(fd, data[:30], offset)
@@ -366,7 +366,7 @@ def test_what_a_full_disk_left_of_a_long_record_does_not_follow_a_short_one(
 ) -> None:
     store = FileStore(Folder(tmp_path))
     store.load()
-    real = log_folder.write_all
+    real = vars(log_folder)["write_all"]
 
     def full(fd: int, data: bytes, offset: int | None = None) -> None:
         real(fd, data[:900], offset)

@@ -12,7 +12,7 @@ from planner.cost import evaluator, independent_copies
 from planner.cost.objectives import Wish
 from planner.errors import RequestError
 from planner.solvers import cp_sat, held_paths, moves, portfolio
-from planner.types import Infeasible, PeerFacts, PeerProfile, PlanRequest, Stage
+from planner.types import Held, Infeasible, PeerFacts, PeerProfile, PlanRequest, Stage
 
 QUICK = portfolio.Effort(search=60_000, exact=10_000_000)
 
@@ -82,7 +82,7 @@ def test_two_losses_need_three_domains() -> None:
 
 def test_nothing_held_survives_nothing() -> None:
     request = instances.mesh(1, 3, blocks=4, tight=6.0)
-    nothing: tuple[moves.Held, ...] = ({}, {peer.peer: () for peer in request.peers})
+    nothing: tuple[Held, ...] = ({}, {peer.peer: () for peer in request.peers})
     assert [k_failures.survives(request, held) for held in nothing] == [False, False]
 
 

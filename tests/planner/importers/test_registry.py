@@ -18,8 +18,8 @@ import pytest
 
 from planner.errors import CorruptModel, ModelError, NoSuchModel, StoreFull
 from planner.importers import registry
-from planner.importers.package_files import JoinedFile
-from planner.importers.registry import SHORT_NAMES, PackageFile, fetch_short_name, resolve
+from planner.importers.package_files import JoinedFile, PackageFile
+from planner.importers.registry import SHORT_NAMES, fetch_short_name, resolve
 
 if TYPE_CHECKING:
     from tests.planner.tiny_models import TinyModel

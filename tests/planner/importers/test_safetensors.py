@@ -212,7 +212,11 @@ def test_tokenizer_settings(
 
 def rewrite(name: str, content: str | bytes) -> Callable[[Path], None]:
     raw = content.encode() if isinstance(content, str) else content
-    return lambda folder: (folder / name).write_bytes(raw) and None
+
+    def edit(folder: Path) -> None:
+        (folder / name).write_bytes(raw)
+
+    return edit
 
 
 def remove(*names: str) -> Callable[[Path], None]:

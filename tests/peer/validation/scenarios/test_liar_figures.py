@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from peer.cli.validate_liar_process import lie_from
+from peer.stage import unit_host
 from peer.state.work_ledger import Balance, Ledger
 from peer.validation.scenarios.liar_figures import WITHIN_STEPS, Lied, all_held, balances, figures
-from peer.validation.world import wrong_results
 from peer.validation.world.wrong_results import Lie, LyingRuntime
 
 HELD = Lied("noise", 1, 70, 1200, 0, 3, 0, True, True)
@@ -55,13 +55,13 @@ def test_a_ledger_is_balanced_with_what_was_lost() -> None:
 def test_a_process_lies_from_the_moment_on_that_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wrong_results.unit_host, "StageRuntime", wrong_results.unit_host.StageRuntime)
+    monkeypatch.setattr(unit_host, "StageRuntime", vars(unit_host)["StageRuntime"])
     monkeypatch.setattr(LyingRuntime, "lies", LyingRuntime.lies)
     monkeypatch.setattr(LyingRuntime, "lie", LyingRuntime.lie)
     told = tmp_path / "lies"
     lie_from(Lie.REPLAY, told)
     made = LyingRuntime.__new__(LyingRuntime)
-    assert wrong_results.unit_host.StageRuntime is LyingRuntime
+    assert vars(unit_host)["StageRuntime"] is LyingRuntime
     assert (made.lie, made.lies()) == (Lie.REPLAY, False)
     told.touch()
     assert made.lies()

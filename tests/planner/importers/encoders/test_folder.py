@@ -33,7 +33,11 @@ LINEAR = "encoder.layer.1.intermediate.dense"
 
 
 def rewrite(name: str, content: str) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_text(content) and None
+
+    def edit(folder: Path) -> None:
+        (folder / name).write_text(content)
+
+    return edit
 
 
 def remove(name: str) -> Callable[[Path], None]:

@@ -21,7 +21,7 @@ from tests.planner.importers.speech.whisper_folders import REFERENCE, SHAPES, wr
 torch.set_num_threads(1)
 CLOSE = 2e-3  # no token is decided by less
 MOST_TOKENS = 20  # of a window
-SHORT = {
+SHORT: dict[str, dict[str, Any]] = {
     "en": {"language": "en"},
     "en, times": {"language": "en", "return_timestamps": True},
     "de, translated, times": {"language": "de", "task": "translate", "return_timestamps": True},
