@@ -123,7 +123,7 @@ describe('as in Python', () => {
 });
 
 it('the arrays of units have so many bytes, each of its own size', () => {
-  const pair = { key: '', value: '', window: null as number | null };
+  const pair = { key: 'key.0', value: 'value.0', window: null as number | null };
   const kv = [
     [],
     [{ ...pair, heads: 3, headSize: 64 }],
@@ -137,6 +137,9 @@ it('the arrays of units have so many bytes, each of its own size', () => {
   expect(cacheBytes(manifest, { first: 1, stop: 2 }, 10)).toBe(2 * 7680);
   expect(cacheBytes(manifest, { first: 0, stop: 3 }, 10)).toBe(2 * (7680 + 640 + 1280));
   expect(cacheBytes(manifest, { first: 0, stop: 1 }, 10)).toBe(0);
+  const shared = [{ kv: [{ ...pair, value: pair.key, heads: 3, headSize: 64 }] }];
+  const latent = { units: shared, window: null } as unknown as Manifest;
+  expect(cacheBytes(latent, { first: 0, stop: 1 }, 10)).toBe(7680);
   const windowed = kv.map((pairs) => ({
     kv: pairs.map((each, at) => ({ ...each, window: at === 1 ? 5 : null })),
   }));
