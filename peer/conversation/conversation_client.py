@@ -17,9 +17,11 @@ from typing import Any, Final, Literal
 from peer.conversation.answer_in_progress import Making
 from peer.conversation.live_answer import Listening
 from peer.conversation.live_hints import TYPING_S, Hints, piece_of
+from peer.conversation.picture_marks import told_text, unmarked_text
 from peer.conversation.turn_order import adopters, next_turn, prompt_of, running
-from peer.errors import ContextOverflow, PeerError
+from peer.errors import BadPicture, ContextOverflow, PeerError
 from peer.limits import SESSION_BYTES
+from peer.model.chat_template import Message
 from peer.model.prompts import Prompt
 from peer.origin.answer_stream import Begun, Conversation, Finished, Settings, day_of
 from peer.origin.answering_model import AnsweringModel
@@ -484,7 +486,12 @@ class Talking:
         of = await self._answering(model)
         chosen = of.view.state.model
         context = chosen.context if chosen is not None else 0
-        messages, day = prompt_of(talk, question.id), day_of(question.when_ms)
+        turns, day = prompt_of(talk, question.id), day_of(question.when_ms)
+        if unmarked_text(turns[-1].content).pictures:
+            raise BadPicture(
+                "the picture of this question is in the tab that asked with it alone: ask again with the picture"
+            )
+        messages = [Message(turn.role, told_text(turn.content)) for turn in turns]
         prompt = await of.model.prompts.chat(messages, context, day)
         room = room_for(len(prompt.tokens), None, context)
         return _Asked(of, prompt, min(most, room) if most else room)

@@ -16,8 +16,9 @@ from peer.session.evidence import span_of
 from peer.session.given_rows import GivenRows, alike_up_to, cut_at, rows_at
 from peer.session.pinned_ends import tells_ids
 from peer.session.routes import choose, holders, placed, standby_expected, unserved
-from peer.session.sampling import Sampling
+from peer.session.sampling import GREEDY, Sampling
 from peer.session.seat import FOR_GOOD, LATE_BYTES, MAX_LATE, Late, Over, Seat
+from peer.session.steering import Steering, mask_words, to_wire
 from peer.state.generated.commands import (
     MemberJoined,
     MemberLeaving,
@@ -231,6 +232,27 @@ def given() -> list[dict[str, Any]]:
     return rows
 
 
+def masks() -> list[dict[str, Any]]:
+    """Which tokens may be drawn, and how that travels with OPEN."""
+    found = []
+    for vocab, allowed in (
+        (1, [0]),
+        (31, [30]),
+        (32, [0, 31]),
+        (100, [*range(0, 100, 7)]),
+        (62, [*range(62)]),
+    ):
+        bits = np.zeros(-(-vocab // 8) * 8, np.uint8)
+        bits[allowed] = 1
+        words = mask_words(np.packbits(bits, bitorder="little").tobytes(), vocab)
+        sampling, history = to_wire(GREEDY, Steering(allowed=words), (5, 6))
+        row = {"vocab": vocab, "allowed": allowed, "words": words}
+        found.append({**row, "sampling": sampling, "history": history})
+    sampling, history = to_wire(GREEDY, Steering(), (5, 6))
+    found.append({"vocab": 0, "allowed": [], "words": [], "sampling": sampling, "history": history})
+    return found
+
+
 def text() -> str:
     tables = {
         "routes": routes(),
@@ -240,6 +262,7 @@ def text() -> str:
         "given": given(),
         "late": late(),
         "over": over(),
+        "masks": masks(),
     }
     return written("rules of peer/session: routes, evidence, what is remembered of what is over", tables)
 

@@ -15,11 +15,13 @@ import type {
   AnswerState,
   AskSettings,
   Audience,
+  DictationView,
   MeaningView,
   ModelRunView,
   MyPart,
   Notice,
   Phase,
+  PictureView,
   PinEnds,
   Talk,
   Turn,
@@ -50,6 +52,8 @@ const ME = { id: 'a', name: 'you', colour: '#17909c', you: true };
 const mine = signal<MyPart>(scene.mine);
 const activity = signal<Activity>({ route: scene.mesh.route, tokens: 0 });
 const relayOnly = signal(false);
+const dictation = signal<DictationView>(scene.dictation);
+const picked = signal<readonly PictureView[]>(scene.picked);
 const audience = signal<Audience>('private');
 const model = signal(scene.model);
 const pinEnds = signal<PinEnds>({ ...NO_PIN, ...scene.pinEnds });
@@ -109,7 +113,9 @@ function stream(): void {
 function say(question: string, toPeople: boolean): void {
   const one = { at: 1, of: 1 };
   const state: AnswerState = toPeople ? { kind: 'none' } : { kind: 'thinking' };
-  const turn = { id: `n${talk.value.turns.length}`, who: ME, toPeople, question, state };
+  const pictures = toPeople ? [] : picked.value;
+  if (!toPeople) picked.value = [];
+  const turn = { id: `n${talk.value.turns.length}`, who: ME, toPeople, question, pictures, state };
   const rest = { branch: one, answer: '', model: '', asker: null, answers: one, open: false };
   talk.value = { ...talk.value, id: 'one', turns: [...talk.value.turns, { ...turn, ...rest }] };
   if (!toPeople) stream();
@@ -128,6 +134,9 @@ const view: View = {
   mine,
   talk,
   talks: signal(scene.talks),
+  dictation,
+  dictated: signal({ id: 0, text: '' }),
+  picked,
   audience,
   model,
   meaning,
@@ -144,6 +153,16 @@ const view: View = {
     join: () => (phase.value = { kind: 'joining' }),
     retry: () => (phase.value = { kind: 'joining' }),
     ask: say,
+    dictate: () => (dictation.value = { kind: 'recording', seconds: 0, level: 0.5 }),
+    stopDictating: () => (dictation.value = { kind: 'writing', share: 0 }),
+    dropDictation: () => (dictation.value = { kind: 'idle' }),
+    addPictures: (files) => {
+      const added = files.map((file, at) => ({ id: `f${at}`, alt: '', url: URL.createObjectURL(file) }));
+      picked.value = [...picked.value, ...added];
+    },
+    removePicture: (id) => (picked.value = picked.value.filter((each) => each.id !== id)),
+    describePicture: (id, alt) =>
+      (picked.value = picked.value.map((each) => (each.id === id ? { ...each, alt } : each))),
     stop: () => {
       clearInterval(timer);
       change(() => ({ state: { kind: 'stopped', why: 'hand', facts } }));

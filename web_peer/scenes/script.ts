@@ -2,6 +2,7 @@
 
 import type {
   AskSettings,
+  DictationView,
   Fact,
   JoinStep,
   Lending,
@@ -12,6 +13,7 @@ import type {
   Notice,
   Person,
   Phase,
+  PictureView,
   PinEnds,
   ModelRunView,
   OfferedView,
@@ -21,6 +23,7 @@ import type {
 } from '../ui/app/view';
 import type { MeshState } from '../src/state/mesh_state';
 import { DONE, FAILED, OFFERED } from './models';
+import { BOAT_URL } from './picture';
 import { OFFER, WARNING } from '../ui/app/recovery';
 
 type SceneNotice = Omit<Notice, 'act'> & { readonly label?: string }; // of its button
@@ -40,6 +43,8 @@ export interface Scene {
   readonly state: Partial<MeshState>; // by which the plan sheet shows how plans are made
   readonly offered: readonly OfferedView[];
   readonly modelRun: ModelRunView;
+  readonly dictation: DictationView;
+  readonly picked: readonly PictureView[]; // that the next question is asked with
   readonly near: readonly NearLine[]; // what a search by meaning finds
   readonly streams: boolean; // the last answer goes on by itself
   readonly answer: string;
@@ -129,6 +134,7 @@ const READY: MeshView = {
   model: 'SmolLM2 135M Instruct',
   inWords: true,
   hasOwn: true,
+  writes: '',
   runs: false,
   units: UNITS,
   context: 2048,
@@ -222,6 +228,7 @@ const ANSWERED: Turn = {
   who: ME,
   toPeople: false,
   question: QUESTION,
+  pictures: [],
   branch: ONE,
   answer: ANSWER,
   model: '',
@@ -246,6 +253,8 @@ const READY_SCENE: Scene = {
   state: {},
   offered: [],
   modelRun: { kind: 'none' },
+  dictation: { kind: 'idle' },
+  picked: [],
   near: [],
   streams: false,
   answer: ANSWER,
@@ -355,7 +364,7 @@ const together = (change: Partial<Scene>): Scene =>
 // --- two models that answer in words
 
 const SECOND = 'gemma3-270m';
-const ANSWERS = { context: 2048, answers: true, whyNot: '' };
+const ANSWERS = { context: 2048, answers: true, whyNot: '', sees: false };
 const TWO: MeshView = {
   ...BUSY,
   models: [
@@ -363,6 +372,34 @@ const TWO: MeshView = {
     { name: SECOND, label: SECOND, ...ANSWERS },
   ],
 };
+const SEES: MeshView = {
+  ...BUSY,
+  models: [{ name: '', label: 'SmolVLM', ...ANSWERS, sees: true }],
+  model: 'SmolVLM',
+  writes: 'whisper-tiny',
+};
+const BOAT: PictureView = { id: 'b', alt: 'our boat on the lake', url: BOAT_URL };
+const SEEN = `A small wooden **sailing boat** with two white sails, on a calm lake at sunset.
+
+- The sun stands low over dark mountains, and its light lies on the water.
+- The larger sail is full, so there is some wind from the left.`;
+const withPicture = (more: Partial<Scene>): Scene =>
+  scene({
+    mesh: SEES,
+    talk: { ...TOGETHER, title: 'The boat on the lake', readers: 'browser', people: [ME] },
+    talks: [],
+    turns: [
+      {
+        ...ANSWERED,
+        id: 'p1',
+        question: 'What is on this picture, and is there wind?',
+        pictures: [BOAT],
+        answer: SEEN,
+        state: { kind: 'done', facts: { tokens: 58, firstTokenS: 1.1, tokensPerS: 17.2, route: [] } },
+      },
+    ],
+    ...more,
+  });
 const SHORT = 'A name for a boat that a group of friends shares, in one line.';
 const twoModels = (more: Partial<Scene>): Scene =>
   scene({
@@ -434,6 +471,22 @@ const GROUPED: Partial<MeshState> = {
 export const SCENES: Readonly<Record<string, Scene>> = {
   'no-link': scene({ phase: { kind: 'no-link', trouble: null } }),
   'own-words': ownWords(),
+  'picture-question': withPicture({ picked: [{ ...BOAT, id: 'b2', alt: 'the boat, seen from behind' }] }),
+  'picture-of-others': withPicture({
+    mesh: { ...SEES, models: TWO.models.map((each) => ({ ...each, sees: each.name !== '' })) },
+    turns: [
+      { ...ANSWERED, id: 'p2', who: TOM, question: 'Whose boat is it?', pictures: [{ ...BOAT, url: '' }] },
+    ],
+    talk: TOGETHER,
+  }),
+  dictation: withPicture({ dictation: { kind: 'recording', seconds: 7.4, level: 0.62 } }),
+  'dictation-writing': withPicture({ dictation: { kind: 'writing', share: 0.5 } }),
+  'dictation-refused': withPicture({
+    dictation: {
+      kind: 'failed',
+      text: 'The browser does not let this page use the microphone: allow it beside the page’s address, then try again.',
+    },
+  }),
   'two-models': twoModels({}),
   'two-models-new': twoModels({ mesh: { ...TWO, members: MEMBERS }, talk: {}, turns: [] }),
   'model-withdrawn': twoModels({ mesh: { ...TWO, models: TWO.models.slice(0, 1) } }),

@@ -38,6 +38,7 @@
  * │   └── NotFiniteLogits      NaN or +Inf, or nothing but -Inf
  * ├── TextError                words that cannot become tokens, or tokens words
  * │   └── ChatTemplateError    the model's chat template fails, or refuses the messages
+ * ├── BadPicture               a picture that cannot be read, or is larger than may be
  * └── TransportError           the way to another peer
  *     ├── SignalingFault       an SDP or candidate that cannot be used
  *     ├── ConnectFailed        no connection within the time limit
@@ -194,6 +195,10 @@ export class TextTooLong extends TextError {
 }
 export class ChatTemplateError extends TextError {
   override readonly name = 'ChatTemplateError';
+}
+
+export class BadPicture extends PeerError {
+  override readonly name = 'BadPicture';
 }
 
 export class TransportError extends PeerError {

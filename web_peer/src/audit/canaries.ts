@@ -142,7 +142,7 @@ export class Canaries {
     const { prompts } = this.parts.model;
     if (model === null || prompts === null) return null;
     const said = [{ role: 'user', content: question(Math.random) }] as const;
-    const prompt = await prompts.chat(said, model.context, dayOf(Date.now()));
+    const { tokens: prompt } = await prompts.chat(said, model.context, dayOf(Date.now()));
     const maxTokens = roomFor(prompt.length, null, model.context);
     const { endTokens } = prompts.text;
     const asked = { prompt, maxTokens, sampling: sampling(Math.random), endTokens };

@@ -38,7 +38,7 @@ export interface Tab {
   readonly view: Pick<MeshView, 'me' | 'state' | 'propose'>;
   readonly model: Pick<LocalModel, 'manifest'>;
   readonly stage: Pick<StageHost, 'core' | 'units'>;
-  readonly sessions: Pick<SessionHost, 'tokens' | 'ends'>;
+  readonly sessions: Pick<SessionHost, 'tokens' | 'ends' | 'hasRows'>;
   provider(): string;
   /** This peer's own testimony. Raises BadCommand. */
   own(asker: string, said: WitnessRequest): Promise<WitnessAnswer>;

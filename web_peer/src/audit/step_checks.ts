@@ -211,6 +211,7 @@ export class Checks {
     const { tokens = [], ends = null } = this.asked.get(session) ?? {};
     if (peer === undefined || run === undefined || peer === view.me) return 'same'; // its own work
     if (position >= MAX_CHECKED_POSITIONS || tokens.length < position + 2) return 'same';
+    if (stage === 0 && this.tab.sessions.hasRows(session)) return 'same'; // it computed from rows, others hear of tokens
     const draws = isTail && ends === null;
     if (draws && sampling.length !== MAX_CHECKED_SETTINGS) return 'same'; // held to a form that is known to this tab alone
     const before = isTail && ends !== null ? Math.min(ends.returned.start, position) : 0; // compared: from here on

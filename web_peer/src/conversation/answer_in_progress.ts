@@ -7,12 +7,16 @@ import {
   type Delta,
   type Finished,
 } from '../origin/answer_stream';
-import { PeerError, textOf } from '../errors';
+import { BadPicture, CannotServe, PeerError, textOf } from '../errors';
+import type { Content, Part } from '../model/chat_template';
+import type { PictureFile } from '../model/pictures';
 import type { Conversation } from '../state/conversations';
 import type { Message, ModelChosen } from '../state/generated/commands';
 import { type Heard, roomFor } from '../session/origin';
 import type { Prompts } from '../model/prompts';
-import { promptOf } from './turn_order';
+import type { Text } from '../model/tokenizer';
+import { toldText, unmarkedText } from './picture_marks';
+import { promptOf, type Read } from './turn_order';
 import type { Waits } from '../stage/seat_waiting';
 
 const LOG_MS = 2000; // the log gets what came at the latest after that,
@@ -120,19 +124,63 @@ export class Making {
 /** What is read of a mesh. */
 interface Reads {
   readonly prompts: Prompts | null;
+  readonly text: Text | null;
   readonly view: { readonly state: { readonly model: ModelChosen | null } };
 }
 
-/** A question as tokens, the same for whoever asks it: the day is that of the question. Raises TextError. */
+/** A question as its model reads it: token ids, and pictures whose rows stand there from `firsts` on. */
+export interface QuestionRead {
+  readonly tokens: readonly number[];
+  readonly pictures: readonly PictureFile[];
+  readonly firsts: readonly number[];
+}
+
+/** The picture file of that SHA-256, where this tab has it. */
+export type PictureFiles = (sha256: string) => PictureFile | null;
+
+/**
+ * A question as tokens, the same for whoever asks it: the day is that of the question. Of earlier pictures that are not
+ * here the model reads the description. Raises TextError; BadPicture where one of the question is not here, CannotServe
+ * where the model sees none.
+ */
 export async function promptFor(
   mesh: Reads,
   conversation: Conversation,
   question: Message,
-): Promise<number[]> {
-  const { prompts } = mesh;
-  if (prompts === null) return [];
-  const context = mesh.view.state.model?.context ?? 0;
-  return prompts.chat(promptOf(conversation, question.id), context, dayOf(question.whenMs));
+  files: PictureFiles,
+): Promise<QuestionRead> {
+  const { prompts, text, view } = mesh;
+  if (prompts === null) return { tokens: [], pictures: [], firsts: [] };
+  const context = view.state.model?.context ?? 0;
+  const sees = (text?.sight ?? null) !== null;
+  const turns = promptOf(conversation, question.id);
+  const asked = unmarkedText(turns.at(-1)?.content ?? '').pictures;
+  if (asked.length > 0 && !sees) {
+    const name = view.state.model?.name ?? 'this model';
+    throw new CannotServe(`${name} sees no pictures: ask it in words alone, or choose a model that does`);
+  }
+  if (asked.some(({ sha256 }) => files(sha256) === null)) {
+    throw new BadPicture(
+      'the picture of this question is in the tab that asked with it alone: ask again with the picture',
+    );
+  }
+  const pictures: PictureFile[] = [];
+  const messages = turns.map(({ role, content }) => ({
+    role,
+    content: sees ? withPictures(content, files, pictures) : toldText(content),
+  }));
+  const { tokens, pictures: firsts } = await prompts.chat(messages, context, dayOf(question.whenMs));
+  return { tokens, pictures, firsts };
+}
+
+/** A content with the pictures that are here, which are added to `found`. */
+function withPictures(content: Read['content'], files: PictureFiles, found: PictureFile[]): Content {
+  const { pictures, words } = unmarkedText(content);
+  const here = pictures.map(({ sha256 }) => files(sha256)).filter((file) => file !== null);
+  if (here.length === 0 || here.length < pictures.length) return toldText(content);
+  found.push(...here);
+  const shown = here.map((): Part => ({ type: 'image' }));
+  return words === '' ? shown : [...shown, { type: 'text', text: words }];
 }
 
 /** Tokens that the answer may have; `most` 0: as many as fit. Raises ContextOverflow. */

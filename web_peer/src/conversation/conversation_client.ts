@@ -16,7 +16,8 @@ import { PeerError, textOf } from '../errors';
 import { Heard, type Stream } from './live_answer';
 import { toHex } from '../wire/hex';
 import { Hints, pieceOf, TYPING_MS } from './live_hints';
-import { begunOf, type End, Making, promptFor, roomOf } from './answer_in_progress';
+import { begunOf, type End, Making, type PictureFiles, promptFor, roomOf } from './answer_in_progress';
+import type { GivenRows } from '../session/position_spans';
 import { type Conversation, type Conversations, messageOf, messagesOf } from '../state/conversations';
 import type {
   ConversationCommand,
@@ -81,10 +82,11 @@ interface Kept {
   readonly session: Session;
 }
 
-/** A question as tokens, the tokens that its answer may have, and who answers. */
+/** A question as tokens and rows of pictures, the tokens that its answer may have, and who answers. */
 interface Asked {
   readonly of: Answering;
   readonly prompt: readonly number[];
+  readonly rows: readonly GivenRows[];
   readonly room: number;
 }
 
@@ -95,6 +97,7 @@ export class Talking {
   readonly ends = new Map<string, Finished>(); // of answers that this tab made, by message
   private readonly mesh: TalkMesh;
   private readonly events: TalkingEvents;
+  private readonly files: PictureFiles;
   private readonly proposals: Proposals;
   private readonly hints: Hints;
   private readonly subscriptions: (() => void)[];
@@ -110,7 +113,9 @@ export class Talking {
     { readonly conversation: Conversation; readonly members: unknown }
   >();
 
-  constructor(mesh: TalkMesh, events: TalkingEvents) {
+  /** `files`: pictures that this tab has. */
+  constructor(mesh: TalkMesh, events: TalkingEvents, files: PictureFiles = () => null) {
+    this.files = files;
     this.mesh = mesh;
     this.events = events;
     const { links, view } = mesh;
@@ -396,7 +401,7 @@ export class Talking {
     const said = { session: session.session, sampling, maxTokens: made.room };
     this.proposals.say(this.added(id, { ...answer, ...said }));
     const making = new Making(id, session, []);
-    const settings = settingsOf(sampling, made.room);
+    const settings = settingsOf(sampling, made.room, made.rows);
     this.make(
       answer.id,
       making,
@@ -469,7 +474,7 @@ export class Talking {
       return;
     }
     const making = new Making(id, session, ids);
-    const settings = settingsOf(answer.sampling, made.room);
+    const settings = settingsOf(answer.sampling, made.room, made.rows);
     const pieces = session.adopt(made.prompt, settings, begunOf(ids, adoption.standing, made.prompt.length));
     this.make(
       answer.id,
@@ -493,8 +498,10 @@ export class Talking {
   ): Promise<Asked | string> {
     try {
       const of = await this.mesh.answering(model);
-      const prompt = await promptFor(of, conversation, question);
-      return { of, prompt, room: roomOf(of, prompt, most) };
+      const { tokens: prompt, pictures, firsts } = await promptFor(of, conversation, question, this.files);
+      const room = roomOf(of, prompt, most);
+      const rows = pictures.length === 0 ? [] : await this.mesh.rowsOf(of, pictures, firsts);
+      return { of, prompt, rows, room };
     } catch (error) {
       if (!(error instanceof PeerError)) throw error;
       return textOf(error);
@@ -678,9 +685,9 @@ function seeded(sampling: readonly number[], defaults: SamplingDefaults): number
     : [...eight.slice(0, 7), crypto.getRandomValues(new Uint32Array(1))[0] ?? 0];
 }
 
-function settingsOf(wire: readonly number[], maxTokens: number): AskSettings {
+function settingsOf(wire: readonly number[], maxTokens: number, rows: readonly GivenRows[]): AskSettings {
   const sampling = wire.length === 8 ? samplingFromWire(wire) : samplingOf({});
-  return { ...ASK_SETTINGS, sampling, maxTokens, planWaitS: PLAN_WAIT_S };
+  return { ...ASK_SETTINGS, sampling, maxTokens, planWaitS: PLAN_WAIT_S, rows };
 }
 
 function newSession(): string {

@@ -7,9 +7,12 @@
 import { BadCommand, NoPlan } from '../errors';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
+import type { Manifest } from '../planner/manifest';
 import type { SamplingDefaults } from '../planner/sampling_defaults';
 import type { Conversation } from '../origin/answer_stream';
 import type { KeptEnds } from '../origin/pinned_ends';
+import type { PictureFile } from '../model/pictures';
+import type { GivenRows } from '../session/position_spans';
 import type { MeshView } from '../replication/mesh_view';
 import { type Conversation as Talk, type Conversations, converse } from '../state/conversations';
 import { type ConversationCommand, isConversationCommand } from '../state/generated/commands';
@@ -28,6 +31,7 @@ export interface Answering {
   readonly view: { readonly state: MeshState }; // whose model is this one
   readonly text: Text | null;
   readonly prompts: Prompts | null;
+  readonly manifest: Manifest | null;
   readonly samplingDefaults: SamplingDefaults; // where a conversation says nothing
   /** The id of a session of this model that nobody has. */
   newSession(): string;
@@ -41,6 +45,14 @@ export interface TalkMesh {
   readonly signal: AbortSignal; // aborts when this membership is over
   /** The model of that name once it can be asked; "": the mesh's own. Raises NoPlan, CannotServe, BadCommand. */
   answering(model: string): Promise<Answering>;
+  /**
+   * Rows of pictures for that model, from `firsts` on in a prompt. Raises BadPicture, NoPlan, RunFailed, CannotServe.
+   */
+  rowsOf(
+    of: Answering,
+    pictures: readonly PictureFile[],
+    firsts: readonly number[],
+  ): Promise<readonly GivenRows[]>;
   onEnded(listener: () => void): void;
 }
 
@@ -146,7 +158,16 @@ class OwnMesh implements TalkMesh {
       samplingDefaults: found.samplingDefaults,
       newSession: () => found.newSession(),
       conversation: (session) => found.conversation(session, ends),
+      manifest: found.manifest,
     };
+  }
+
+  rowsOf(
+    of: Answering,
+    pictures: readonly PictureFile[],
+    firsts: readonly number[],
+  ): Promise<readonly GivenRows[]> {
+    return this.mesh.rowsOf(of, pictures, firsts);
   }
 
   onEnded(listener: () => void): void {

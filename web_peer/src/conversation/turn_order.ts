@@ -6,7 +6,6 @@
  * question, or when one person said both (an edit); what two people say at once is no branch.
  */
 
-import type { Message as Read } from '../model/chat_template';
 import { type Conversation, type Messages, messagesOf, thread } from '../state/conversations';
 import type { Message } from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
@@ -63,6 +62,12 @@ function able(conversation: Conversation, present: ReadonlySet<string>): string[
   return [...conversation.participants.keys()].filter(
     (peer) => present.has(peer) && mayAsk(conversation, peer),
   );
+}
+
+/** A turn as a model reads it. */
+export interface Read {
+  readonly role: string;
+  readonly content: string;
 }
 
 /** What the model reads for `question`: the same for whoever asks first and whoever goes on later. */

@@ -80,9 +80,10 @@ export class DecoderParts {
     this.otherBytes = otherBytes;
   }
 
-  /** Whether questions can be put to it; null: its manifest is not here yet, or none that a tab reads. */
+  /** Whether questions can be put to it; null: its manifest is not here yet. */
   get takesQuestions(): boolean | null {
-    return this.parts.model.manifest === null ? null : true;
+    const { manifest } = this.parts.model;
+    return manifest === null ? null : manifest.speech === null;
   }
 
   /** Has its manifest here, for which it tries again and again until the model is withdrawn. */
@@ -184,7 +185,7 @@ export class DecoderParts {
     const tokenizerJson = files.get(manifest.tokenizer.sha256) ?? new Uint8Array();
     const { chatTemplate, bosToken, endTokens, addBos } = manifest;
     const words = { tokenizerJson, chatTemplate, bosToken, endTokens, addBos };
-    this.parts.model.read(new Prompts(words, new Text(words)));
+    this.parts.model.read(new Prompts(words, new Text(words, manifest.sight)));
     if (this.over.signal.aborted) this.parts.model.close();
     return this.asked;
   }

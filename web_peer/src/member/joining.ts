@@ -205,7 +205,7 @@ async function readWords(
   const { chatTemplate, bosToken, endTokens, addBos } = manifest;
   const ends = new KeptEnds(decoder, fetcher, mesh.signal, () => events.changed());
   const words = { tokenizerJson, chatTemplate, bosToken, endTokens, addBos };
-  mesh.read(new Prompts(words, new Text(words)), ends);
+  mesh.read(new Prompts(words, new Text(words, manifest.sight)), ends);
   return decoder;
 }
 

@@ -27,6 +27,10 @@ import type { Leadership } from '../coordination/leadership';
 import type { PeerParts } from './peer_parts';
 import type { KeptEnds } from '../origin/pinned_ends';
 import type { Away } from './reconnect';
+import type { MeshState } from '../state/mesh_state';
+import type { PictureFile } from '../model/pictures';
+import type { GivenRows } from '../session/position_spans';
+import { offerOfSight, PictureRows } from './sight';
 import { LeaderWatch } from './leader_watch';
 import { Lending } from './lending';
 import { type JoinPhase, Progress } from './progress';
@@ -81,6 +85,7 @@ export class MeshMember {
   private fetcher: Fetcher | null = null; // of models that are offered beside the mesh's own
   private going = false; // this membership ends
   private readonly own: AnsweringModel;
+  private readonly pictureRows = new PictureRows(this);
   private readonly events: MeshEvents;
   private readonly whenEnded: (() => void)[] = [];
   private readonly over = new AbortController();
@@ -201,6 +206,38 @@ export class MeshMember {
   /** A run of the model that the mesh offers as `name`. Close it when it is over. Raises NoPlan, RunFailed. */
   openRun(name: string): Promise<RunClient> {
     return openRun(this.links, this.view, this.parts.flow, this.fetching(), name);
+  }
+
+  /**
+   * Rows of pictures for a model that answers, from `firsts` on in its prompt. Raises BadPicture, NoPlan, RunFailed,
+   * CannotServe.
+   */
+  rowsOf(
+    { manifest, view }: Pick<AnsweringModel, 'manifest'> & { readonly view: { readonly state: MeshState } },
+    pictures: readonly PictureFile[],
+    firsts: readonly number[],
+  ): Promise<readonly GivenRows[]> {
+    return this.pictureRows.given(view.state.model?.name ?? 'this model', manifest, pictures, firsts);
+  }
+
+  /**
+   * Of the models that answer or write, by name ("": the mesh's own), those that are given pictures which the mesh can
+   * look at, and those that write what is said; as far as their manifests are here.
+   */
+  kinds(): { readonly sees: ReadonlySet<string>; readonly hears: ReadonlySet<string> } {
+    const { state } = this.view;
+    const sees = new Set<string>();
+    const hears = new Set<string>();
+    const look = (name: string, manifest: Manifest | null): void => {
+      const sight = manifest?.sight ?? null;
+      if ((manifest?.speech ?? null) !== null) hears.add(name);
+      if (sight !== null && offerOfSight(state, sight) !== null) sees.add(name);
+    };
+    look('', this.model.manifest);
+    for (const each of this.decoders) {
+      look(each.name, each.parts.model.manifest);
+    }
+    return { sees, hears };
   }
 
   /** What the mesh's own model and further ones are made of, and which runs of units of them members hold. */

@@ -69,7 +69,17 @@ const MAX_CALLS = 200; // of macros and recursive loops in one another
 /** One turn of a conversation. */
 export interface Message {
   readonly role: string; // "system", "user", "assistant"; a template may know more
-  readonly content: string;
+  readonly content: Content;
+}
+
+/** What is said in a turn: text, or parts of which a picture is one. */
+export type Content = string | readonly Part[];
+export type Part = { readonly type: 'text'; readonly text: string } | { readonly type: 'image' };
+
+/** The text of a content; `picture` stands for each picture. */
+export function wordsOf(content: Content, picture: string): string {
+  if (typeof content === 'string') return content;
+  return content.map((part) => (part.type === 'text' ? part.text : picture)).join('');
 }
 
 /** What strftime_now formats. `month` counts from 1. */
@@ -118,7 +128,11 @@ export class ChatTemplate {
       const scope = globals(today);
       for (const [name, value] of Object.entries(this.tokens)) scope.values.set(name, value);
       const turns = messages.map(
-        ({ role, content }) => new Map<Value, Value>(Object.entries({ role, content })),
+        ({ role, content }) =>
+          new Map<Value, Value>([
+            ['role', role],
+            ['content', typeof content === 'string' ? content : content.map(valueOfPart)],
+          ]),
       );
       for (const [name, value] of [
         ['messages', turns],
@@ -141,9 +155,13 @@ export class ChatTemplate {
 /** The prompt for a model that has no chat template: `Role: words` paragraphs, then `Assistant:`. */
 export function plainChat(messages: readonly Message[]): string {
   const turns = messages.map(
-    ({ role, content }) => `${capitalized(role)}: ${stripped(content, 'strip', null)}\n\n`,
+    ({ role, content }) => `${capitalized(role)}: ${stripped(wordsOf(content, ''), 'strip', null)}\n\n`,
   );
   return `${turns.join('')}Assistant:`;
+}
+
+function valueOfPart(part: Part): Value {
+  return new Map<Value, Value>(Object.entries(part));
 }
 
 /** Names and their values, and those around them. */

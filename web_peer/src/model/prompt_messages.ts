@@ -1,7 +1,8 @@
 /* What a page and the worker that reads its prompts tell each other. Pure. */
 
 import type { CalendarDate, Message } from './chat_template';
-import type { Text, TokenizerSource } from './tokenizer';
+import type { Sight } from '../planner/manifest';
+import type { Prompt, Text, TokenizerSource } from './tokenizer';
 
 /** What is to be put into tokens. */
 export type Order =
@@ -10,15 +11,22 @@ export type Order =
 
 /** `most`: characters that may be put into tokens. */
 export type ToPromptWorker =
-  { readonly kind: 'load'; readonly source: TokenizerSource } | (Order & { readonly most: number });
+  | { readonly kind: 'load'; readonly source: TokenizerSource; readonly sight: Sight | null }
+  | (Order & { readonly most: number });
 
 /** `long`: there were more characters than `most`. */
 export type FromPromptWorker =
-  | { readonly kind: 'tokens'; readonly tokens: Int32Array }
+  | { readonly kind: 'tokens'; readonly tokens: Int32Array; readonly pictures: readonly number[] }
   | { readonly kind: 'long'; readonly characters: number }
   | { readonly kind: 'failed'; readonly text: string };
 
 /** The tokens of an order. Raises TextError. */
-export function read(text: Text, order: Order): number[] {
-  return order.kind === 'chat' ? text.encodeChat(order.messages, order.today) : text.encode(order.text);
+export function read(text: Text, order: Order): Prompt {
+  if (order.kind === 'plain') return { tokens: text.encode(order.text), pictures: [] };
+  const { messages, today } = order;
+  return text.withPictures(text.encodeChat(messages, today), messages.reduce(picturesIn, 0));
+}
+
+function picturesIn(sum: number, { content }: Message): number {
+  return typeof content === 'string' ? sum : sum + content.filter(({ type }) => type === 'image').length;
 }

@@ -12,7 +12,7 @@ const port = self as unknown as {
 let text: Text | null = null;
 
 port.onmessage = ({ data }) => {
-  if (data.kind === 'load') text = new Text(data.source);
+  if (data.kind === 'load') text = new Text(data.source, data.sight);
   else port.postMessage(answerTo(data));
 };
 
@@ -20,7 +20,8 @@ function answerTo(order: Order & { readonly most: number }): FromPromptWorker {
   const words = text;
   if (words === null) return { kind: 'failed', text: 'the tokenizer is not loaded' };
   try {
-    return { kind: 'tokens', tokens: Int32Array.from(words.within(order.most, () => read(words, order))) };
+    const { tokens, pictures } = words.within(order.most, () => read(words, order));
+    return { kind: 'tokens', tokens: Int32Array.from(tokens), pictures };
   } catch (error) {
     if (error instanceof TextTooLong) return { kind: 'long', characters: error.characters };
     return { kind: 'failed', text: textOf(error) };

@@ -5,10 +5,10 @@
  * other in a worker, which ends when it takes too long.
  */
 
-import type { CalendarDate, Message } from './chat_template';
+import { type CalendarDate, type Message, wordsOf } from './chat_template';
 import { ContextOverflow, TextError, TextTooLong } from '../errors';
 import { type FromPromptWorker, type Order, read, type ToPromptWorker } from './prompt_messages';
-import type { Text, TokenizerSource } from './tokenizer';
+import type { Prompt, Text, TokenizerSource } from './tokenizer';
 
 export const SHORT_CHARACTERS = 1500; // of what was given
 export const SHORT_RENDERED = 3000; // of what is put into tokens
@@ -39,13 +39,13 @@ export class Prompts {
   }
 
   /** A conversation, ending where the answer begins. Raises ContextOverflow, TextError, ChatTemplateError. */
-  chat(messages: readonly Message[], context: number, today: CalendarDate): Promise<number[]> {
-    const characters = messages.reduce((sum, { content }) => sum + content.length, 0);
+  chat(messages: readonly Message[], context: number, today: CalendarDate): Promise<Prompt> {
+    const characters = messages.reduce((sum, { content }) => sum + wordsOf(content, '').length, 0);
     return this.run(characters, context, { kind: 'chat', messages, today });
   }
 
   /** Text without a template. Raises ContextOverflow, TextError. */
-  plain(text: string, context: number): Promise<number[]> {
+  plain(text: string, context: number): Promise<Prompt> {
     return this.run(text.length, context, { kind: 'plain', text });
   }
 
@@ -55,7 +55,7 @@ export class Prompts {
     this.worker = null;
   }
 
-  private async run(characters: number, context: number, order: Order): Promise<number[]> {
+  private async run(characters: number, context: number, order: Order): Promise<Prompt> {
     const most = this.text.mostCharacters(context);
     try {
       if (characters > most) throw new TextTooLong(characters);
@@ -78,7 +78,7 @@ export class Prompts {
     }
   }
 
-  private inWorker(order: ToPromptWorker): Promise<number[]> {
+  private inWorker(order: ToPromptWorker): Promise<Prompt> {
     return new Promise((resolve, reject) => {
       const isNew = this.worker === null;
       const worker = (this.worker ??= this.start());
@@ -93,11 +93,11 @@ export class Prompts {
       };
       worker.onmessage = ({ data }: MessageEvent<FromPromptWorker>) => {
         clearTimeout(late);
-        if (data.kind === 'tokens') resolve([...data.tokens]);
+        if (data.kind === 'tokens') resolve({ tokens: [...data.tokens], pictures: data.pictures });
         else if (data.kind === 'long') reject(new TextTooLong(data.characters));
         else reject(new TextError(data.text));
       };
-      if (isNew) worker.postMessage({ kind: 'load', source: this.source });
+      if (isNew) worker.postMessage({ kind: 'load', source: this.source, sight: this.text.sight });
       worker.postMessage(order);
     });
   }

@@ -2,9 +2,17 @@
 
 import { type AddedToken, Tokenizer } from '@huggingface/tokenizers';
 
-import { type CalendarDate, ChatTemplate, type Message, plainChat } from './chat_template';
+import {
+  type CalendarDate,
+  ChatTemplate,
+  type Content,
+  type Message,
+  plainChat,
+  wordsOf,
+} from './chat_template';
 import { ControlTokens, type Written, freeMark, unmarked } from './control_tokens';
-import { TextError, TextTooLong } from '../errors';
+import { ChatTemplateError, TextError, TextTooLong } from '../errors';
+import type { Sight } from '../planner/manifest';
 
 /** `tokenizerJson`: a Hugging Face tokenizer.json. `endTokens`: ids that end an answer (EOS, end of turn). */
 export interface TokenizerSource {
@@ -13,6 +21,12 @@ export interface TokenizerSource {
   readonly bosToken: number | null;
   readonly endTokens: readonly number[];
   readonly addBos: boolean;
+}
+
+/** Token ids, and where the rows of each picture begin. */
+export interface Prompt {
+  readonly tokens: readonly number[];
+  readonly pictures: readonly number[];
 }
 
 /** A model's tokenizer, chat template and special tokens. */
@@ -26,11 +40,15 @@ export class Text {
   private readonly template: ChatTemplate | null;
   private readonly longest: number;
   private most = Infinity; // characters that may be put into tokens now
+  private readonly showsParts: boolean;
+  readonly sight: Sight | null;
 
-  constructor(source: TokenizerSource) {
+  /** `sight`: how the model is given pictures; null: it sees none. */
+  constructor(source: TokenizerSource, sight: Sight | null = null) {
+    this.sight = sight;
     let rules: Rules;
     try {
-      rules = withControl(JSON.parse(new TextDecoder().decode(source.tokenizerJson)) as Rules, source);
+      rules = withControl(JSON.parse(new TextDecoder().decode(source.tokenizerJson)) as Rules, source, sight);
       this.tokenizer = new Tokenizer({ ...rules, pre_tokenizer: withAllDigits(rules.pre_tokenizer) }, {});
     } catch (problem) {
       throw new TextError(`the model's tokenizer.json cannot be read: ${line(problem)}`);
@@ -50,6 +68,8 @@ export class Text {
             this.nameOf(source.bosToken),
             this.nameOf(source.endTokens[0] ?? null),
           );
+    // Templates of models that see read the parts of a content, where those of others read a text.
+    this.showsParts = sight !== null && source.chatTemplate?.includes('image') === true;
   }
 
   /** How many characters a prompt of `context` tokens has at most: more of them need not be counted. */
@@ -80,13 +100,49 @@ export class Text {
    * those of the template: what a message spells is words.
    */
   encodeChat(messages: readonly Message[], today: CalendarDate): number[] {
-    const told = messages.map(({ content }) => content);
+    const told = messages.map(({ content }) => this.ofParts(content));
     const mark = this.control.markFor(told);
     const words = this.control.marked(told, mark);
-    const turns = messages.map((each, at) => ({ ...each, content: words[at] ?? '' }));
+    const turns = messages.map((each, at) => ({ ...each, content: this.spelled(words[at] ?? '') }));
     const { text, marks } = unmarked(this.renderChat(turns, today), mark);
     const written = this.control.written(text, marks);
     return this.withBos(written === null ? this.idsOf(text) : this.idsOfWords(text, written));
+  }
+
+  /**
+   * The prompt with as many tokens in the place of each of `count` pictures as it has rows, and where the rows of each
+   * begin. Raises ChatTemplateError where the template has not shown them all.
+   */
+  withPictures(prompt: readonly number[], count: number): Prompt {
+    const { sight } = this;
+    if (sight === null || count === 0) return { tokens: prompt, pictures: [] };
+    const tokens: number[] = [];
+    const pictures: number[] = [];
+    for (const token of prompt) {
+      if (token !== sight.token) {
+        tokens.push(token);
+        continue;
+      }
+      pictures.push(tokens.length + sight.before.length);
+      const places = Array.from({ length: sight.positions }, () => token);
+      tokens.push(...sight.before, ...places, ...sight.behind);
+    }
+    if (pictures.length !== count) {
+      throw new ChatTemplateError(
+        `the model's chat template has shown ${pictures.length} of ${count} pictures: put them into the question`,
+      );
+    }
+    return { tokens, pictures };
+  }
+
+  /** A content as a list of parts, where the template reads these. */
+  private ofParts(content: Content): Content {
+    return this.showsParts && typeof content === 'string' ? [{ type: 'text', text: content }] : content;
+  }
+
+  /** A content as text, where the template reads that: a picture is its place holder on a line. */
+  private spelled(content: Content): Content {
+    return this.showsParts ? content : wordsOf(content, `${this.nameOf(this.sight?.token ?? null)}\n`);
   }
 
   /** The prompt text that encodeChat puts into tokens. */
@@ -94,7 +150,9 @@ export class Text {
     if (this.template !== null) return this.template.render(messages, today);
     const marks = ['<|im_start|>', '<|im_end|>'];
     if (marks.every((mark) => this.tokenizer.token_to_id(mark) !== undefined)) {
-      const turns = messages.map(({ role, content }) => `<|im_start|>${role}\n${content}<|im_end|>\n`);
+      const turns = messages.map(
+        ({ role, content }) => `<|im_start|>${role}\n${wordsOf(content, '')}<|im_end|>\n`,
+      );
       return `${turns.join('')}<|im_start|>assistant\n`;
     }
     return plainChat(messages);
@@ -229,9 +287,12 @@ interface Rule {
   readonly prepend_scheme?: unknown;
 }
 
-/** The rules with the tokens that begin a text or end an answer as control tokens, whatever the file says. */
-function withControl(rules: Rules, { bosToken, endTokens }: TokenizerSource): Rules {
-  const known = new Set([bosToken, ...endTokens]);
+/**
+ * The rules with the tokens that begin a text, end an answer or hold a picture's place as control tokens, whatever the
+ * file says.
+ */
+function withControl(rules: Rules, { bosToken, endTokens }: TokenizerSource, sight: Sight | null): Rules {
+  const known = new Set([bosToken, ...endTokens, ...(sight === null ? [] : [sight.token])]);
   const added = rules.added_tokens?.map((each) => (known.has(each.id) ? { ...each, special: true } : each));
   return added === undefined ? rules : { ...rules, added_tokens: added };
 }

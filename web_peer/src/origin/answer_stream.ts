@@ -11,13 +11,14 @@ import type { SessionId } from '../wire/generated/frames';
 import type { Outcome, SessionHost } from './session_host';
 import type { KeptEnds } from './pinned_ends';
 import type { Route } from '../session/routes';
+import type { GivenRows } from '../session/position_spans';
 import { GREEDY, type Sampling } from '../session/sampling';
 import { type Ask, type Heard, OriginSession, roomFor } from '../session/origin';
 import { StopStrings } from '../model/stop_strings';
 import type { Prompts } from '../model/prompts';
 import type { Text } from '../model/tokenizer';
 import { named, names } from '../state/display_names';
-import { OPENS } from '../state/version_negotiation';
+import { OPENS, PICTURES } from '../state/version_negotiation';
 import { whyNotReady } from '../state/readiness';
 import { AGAIN_MS, called, type Waits } from '../stage/seat_waiting';
 import { nowS } from '../transport/ticker';
@@ -35,6 +36,8 @@ export interface AskSettings {
   readonly stop: readonly string[];
   readonly planWaitS: number;
   readonly ignoreEnd: boolean; // go on after end tokens, for measurements of equal length
+  readonly rows: readonly GivenRows[]; // of pictures or sound, in place of tokens of the prompt
+  readonly allowed: readonly number[]; // tokens that may be drawn, as a mask (session/ask.ts); none: every token
 }
 
 export const ASK_SETTINGS: AskSettings = {
@@ -43,6 +46,8 @@ export const ASK_SETTINGS: AskSettings = {
   stop: [],
   planWaitS: PLAN_WAIT_S,
   ignoreEnd: false,
+  rows: [],
+  allowed: [],
 };
 
 /** One token, and the text that became complete with it (often "", never half a character). */
@@ -121,12 +126,13 @@ export class Conversation {
    * ContextOverflow or ConnectFailed.
    */
   async *chat(messages: readonly Message[], settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
-    yield* this.tokens(await this.prompts.chat(messages, this.context(), dayOf(Date.now())), settings);
+    const { tokens } = await this.prompts.chat(messages, this.context(), dayOf(Date.now()));
+    yield* this.tokens(tokens, settings);
   }
 
   /** Continues plain text, without the chat template. */
   async *complete(prompt: string, settings: AskSettings): AsyncGenerator<Delta | Finished, void> {
-    yield* this.tokens(await this.prompts.plain(prompt, this.context()), settings);
+    yield* this.tokens((await this.prompts.plain(prompt, this.context())).tokens, settings);
   }
 
   private context(): number {
@@ -229,9 +235,11 @@ export class Conversation {
       maxTokens: roomFor(prompt.length, settings.maxTokens, model.context),
       sampling: settings.sampling,
       endTokens: settings.ignoreEnd ? [] : this.text.endTokens,
+      rows: settings.rows,
+      allowed: settings.allowed,
     };
     await this.connect(route);
-    this.refuseOlder(route);
+    this.refuseOlder(route, settings.rows.length > 0);
     if (!this.sessions.attached(this.core.session)) {
       throw new AnswerFailed('this conversation was closed; begin another one');
     }
@@ -251,15 +259,24 @@ export class Conversation {
     }
   }
 
-  /** Raises AnswerFailed where a peer of the route cannot do without token ids. */
-  private refuseOlder({ peers }: Route): void {
-    const { links, me } = this.sessions;
-    const older = peers.filter((peer) => peer !== me && links.speaks(peer) < OPENS);
-    if (this.ends === null || older.length === 0) return;
-    const who = older.map((peer) => this.sessions.view.nameOf(peer)).join(', ');
-    throw new AnswerFailed(
-      `${who} cannot answer without token ids yet: update it, or ask in a conversation of the mesh`,
-    );
+  /** Raises AnswerFailed where a peer of the route cannot do without token ids, or take rows in place of some. */
+  private refuseOlder({ peers }: Route, hasRows: boolean): void {
+    const { links, me, view } = this.sessions;
+    const older = (version: number): string =>
+      peers
+        .filter((peer) => peer !== me && links.speaks(peer) < version)
+        .map((peer) => view.nameOf(peer))
+        .join(', ');
+    const noEnds = this.ends === null ? '' : older(OPENS);
+    if (noEnds !== '') {
+      throw new AnswerFailed(
+        `${noEnds} cannot answer without token ids yet: update it, or ask in a conversation of the mesh`,
+      );
+    }
+    const noRows = hasRows ? older(PICTURES) : '';
+    if (noRows !== '') {
+      throw new AnswerFailed(`${noRows} cannot take pictures yet: update it, or ask in words alone`);
+    }
   }
 
   /** Whether an answer is under way. */

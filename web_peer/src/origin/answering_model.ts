@@ -11,6 +11,7 @@ import type { Text } from '../model/tokenizer';
 import { Conversation } from './answer_stream';
 import type { KeptEnds } from './pinned_ends';
 import type { SessionHost } from './session_host';
+import type { Manifest } from '../planner/manifest';
 import type { SamplingDefaults } from '../planner/sampling_defaults';
 import type { ModelView } from '../replication/decoder_view';
 import { toHex } from '../wire/hex';
@@ -51,6 +52,11 @@ export class AnsweringModel {
   /** How answers are drawn where whoever asks leaves that out. */
   get samplingDefaults(): SamplingDefaults {
     return this.parts.model.samplingDefaults;
+  }
+
+  /** What it is made of; null: that is not known yet. */
+  get manifest(): Manifest | null {
+    return this.parts.model.manifest;
   }
 
   /** Whether an answer that this tab asked for is under way. */

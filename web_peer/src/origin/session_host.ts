@@ -111,6 +111,11 @@ export class SessionHost {
     return this.all.get(session)?.core.ends ?? null;
   }
 
+  /** Whether rows stand in the place of some tokens of a session. */
+  hasRows(session: SessionId): boolean {
+    return (this.all.get(session)?.core.rows.length ?? 0) > 0;
+  }
+
   /** All tokens of a session so far; none of one that is not asked here. */
   tokens(session: SessionId): readonly number[] {
     return this.all.get(session)?.core.tokens ?? [];

@@ -6,7 +6,7 @@ import { type BlobRef, MAX_BLOB_BYTES, PIECE_BYTES } from './blob_ref';
 export const FORMAT = 'shoal-2';
 export const MAX_MANIFEST_BYTES = 32 << 20;
 const OLD_DECODERS = 'shoal-1'; // knew one family of decoders
-const SHA256 = /^[0-9a-f]{64}$/;
+export const SHA256 = /^[0-9a-f]{64}$/;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 /** The fields of a manifest. Raises CannotServe where it is of another format. */

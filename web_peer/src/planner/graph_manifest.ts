@@ -29,6 +29,7 @@ const MAX_TOKENIZER_BYTES = 64 << 20;
 const MAX_TEXT_TOKENS = 1 << 20; // of one text
 const MAX_TOKEN = 2 ** 31 - 1;
 const MAX_DIMENSIONS = 1 << 16; // of an embedding
+export const MAX_POSITIONS = 1 << 16; // of one picture in a prompt
 const MAX_PICTURE_GRAPH_BYTES = 2 ** 20;
 const MAX_SIDE = 4096; // pixels of the square that a model takes
 const COLOURS = 3;

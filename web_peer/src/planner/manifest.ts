@@ -6,18 +6,20 @@
 
 import { CannotServe } from '../errors';
 import type { BlobRef } from './blob_ref';
-import { decodeBlob, type Fields, opened } from './checked_fields';
+import { decodeBlob, type Fields, opened, SHA256 } from './checked_fields';
 import {
   type GraphManifest,
   graphManifestOf,
   type GraphUnit,
   type KvState,
+  MAX_POSITIONS,
   quoted,
   type Term,
   type ValueType,
 } from './graph_manifest';
 import { type KvWindow, windowCapacity, windowOf } from './kv_window';
 import { BOUNDS, MILLION, type SamplingDefaults } from './sampling_defaults';
+import { type Speech, speechOf } from './speech';
 
 export const MOST_ENVELOPE_BYTES = 1 << 20; // of what was recorded of rows at borders
 const MAX_HIDDEN = 1 << 17;
@@ -29,6 +31,8 @@ const MAX_FREQUENCIES = 512;
 const MAX_TEMPLATE_CHARS = 1 << 20;
 const MAX_GRAPHS_BYTES = 16 << 20; // of all different graphs: every peer fetches them, whatever it holds
 const MAX_UNIT_NAME_CHARS = 64;
+const MAX_AROUND = 64; // tokens before and behind the rows of a picture
+const HASH_DIGITS = 64;
 const TOKENS = 'tokens';
 const LOGITS = 'logits';
 
@@ -95,6 +99,20 @@ export interface Manifest extends Dimensions {
   readonly addBos: boolean;
   readonly units: readonly ManifestUnit[];
   readonly sampling: SamplingDefaults | null; // of the model's own files; null: they say nothing
+  readonly speech: Speech | null; // how it writes what is said; null: it answers questions
+  readonly sight: Sight | null; // how it is given pictures; null: it sees none
+}
+
+/**
+ * How a decoder is given pictures: by rows that the model `model` (an id) makes of each, `positions` of them in place of
+ * the token `token`, between the tokens `before` and `behind`.
+ */
+export interface Sight {
+  readonly model: string;
+  readonly token: number;
+  readonly positions: number;
+  readonly before: readonly number[];
+  readonly behind: readonly number[];
 }
 
 /** A model and the graphs of all its units, by hash. */
@@ -195,11 +213,9 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
   }
   const graph = graphManifestOf(root);
   const said = root.fields('decoder');
-  if (said.has('speech')) {
-    throw new CannotServe('this model writes what is said: processes hold it, and shoal transcribe asks it');
-  }
   const vocab = said.count('vocab', MAX_VOCAB, 1);
   const hidden = said.count('hidden', MAX_HIDDEN, 1);
+  const context = said.count('context', MAX_CONTEXT, 1);
   checkChain(graph, vocab, hidden);
   const units = unitsOf(graph, hidden);
   return {
@@ -207,7 +223,7 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
     weights: said.choice('weights', ['8bit', '4bit', 'f32', 'f16']),
     vocab,
     hidden,
-    context: said.count('context', MAX_CONTEXT, 1),
+    context,
     scratch: said.count('scratch', MAX_SCRATCH, 1),
     rotary: said
       .listOfFields('rotary', MAX_TABLES)
@@ -220,6 +236,24 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
     units,
     window: windowOf(units.flatMap(({ kv }) => kv)),
     sampling: said.has('sampling') ? decodeSampling(said.fields('sampling')) : null,
+    speech: said.has('speech') ? speechOf(said.fields('speech'), vocab, context) : null,
+    sight: said.has('sight') ? decodeSight(said.fields('sight'), vocab) : null,
+  };
+}
+
+function decodeSight(fields: Fields, vocab: number): Sight {
+  const model = fields.text('model', HASH_DIGITS);
+  if (!SHA256.test(model)) {
+    throw new CannotServe('manifest.decoder.sight.model: the id of a model expected');
+  }
+  const around = (name: string): number[] =>
+    fields.has(name) ? fields.counts(name, MAX_AROUND, vocab - 1) : [];
+  return {
+    model,
+    token: fields.count('token', vocab - 1),
+    positions: fields.count('positions', MAX_POSITIONS, 1),
+    before: around('before'),
+    behind: around('behind'),
   };
 }
 

@@ -6,6 +6,7 @@
 import { ELEMENT_BYTES, type ValueArray } from '../dataflow/value_codec';
 import { CannotServe } from '../errors';
 import type { Composed } from '../planner/compose';
+import type { Value, ValueType } from '../planner/graph_manifest';
 import type { GraphSource } from './graph_session';
 import type { FromGraphWorker, ToGraphWorker } from './graph_worker';
 
@@ -112,4 +113,34 @@ export class GraphRuntime {
     for (const { reject } of this.waiting.values()) reject(new CannotServe(why));
     this.waiting.clear();
   }
+}
+
+/** An input or output of a file. */
+export interface Port {
+  readonly name: string;
+  readonly dtype: ValueType;
+  readonly shape: Value['shape'];
+}
+
+/**
+ * Loads a small ONNX file of a model, such as the steps before it, until `ended`, on one thread. Close it when it is over.
+ * Raises CannotServe where onnxruntime refuses it.
+ */
+export async function loadFileGraph(
+  file: Uint8Array,
+  input: Port,
+  output: Port,
+  ended: AbortSignal,
+): Promise<GraphRuntime> {
+  const value = (port: Port): Value => ({ ...port, bytes: [] });
+  const composed = {
+    model: new Uint8Array(file),
+    inputs: [value(input)],
+    outputs: [value(output)],
+    weightBytes: 0,
+  };
+  const source = { composed, blobs: new Map<string, Uint8Array>(), fused: false };
+  const runtime = await GraphRuntime.load(source, 1, () => undefined, ended);
+  ended.addEventListener('abort', () => runtime.close(), { once: true });
+  return runtime;
 }

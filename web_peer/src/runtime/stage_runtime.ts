@@ -13,6 +13,7 @@ import { type FrontWork, KeptFronts } from './prefix_kv';
 import { KvSlots, type Span, spans } from './kv_slots';
 import { PieceSizes, pieceStop } from './piece_sizes';
 import { type CacheWork, MovedCaches } from './kv_transfer';
+import { allowedOnly } from '../session/ask';
 import { sample, type Sampling } from '../session/sampling';
 
 export const GAP_ROWS = 2; // idle rows carried along in a decode batch: each costs a third of another call, in Python a quarter
@@ -35,6 +36,7 @@ export interface Pick {
   readonly position: number;
   readonly history: readonly number[];
   readonly generated: number;
+  readonly allowed?: readonly number[]; // tokens that may be drawn, as a mask; left out: every token
 }
 
 /**
@@ -517,9 +519,9 @@ interface Result {
   readonly logits: Float32Array | null;
 }
 
-function drawn(logits: Float32Array, { sampling, position, history, generated }: Pick): number {
+function drawn(logits: Float32Array, { sampling, position, history, generated, allowed = [] }: Pick): number {
   const answer = generated > 0 ? history.slice(-generated) : [];
-  return sample(logits, sampling, position, history, answer);
+  return sample(allowedOnly(logits, allowed), sampling, position, history, answer);
 }
 
 function notFinite(): Refusal {

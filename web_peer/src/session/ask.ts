@@ -13,6 +13,7 @@ const STUCK_GAPS = 10; // and for as many usual gaps
 const STARVED_S = 0.5; // the same for a stage that does not get what the one before it made
 const STARVED_GAPS = 4;
 const MAX_DOUBLED = 6; // times
+const WORD_BITS = 31; // of a mask in one word: words are token ids' equals, int32 and not negative
 
 export type Phase = 'idle' | 'prefill' | 'decode' | 'rerouting' | 'done' | 'failed';
 
@@ -26,6 +27,8 @@ export interface Ask {
   readonly sampled?: number;
   /** What stands in the place of some token ids. */
   readonly rows?: readonly GivenRows[];
+  /** Tokens that may be drawn, as a mask (maskWords); left out: every token. */
+  readonly allowed?: readonly number[];
 }
 
 /**
@@ -85,4 +88,37 @@ export function stuckAfterS(usualS: number, tries: number, isStarved: boolean): 
 /** Whether a stage has nothing to do: it computed what came, and what came is what the one before it computed. */
 function isDone(mine: Here, before: Here | undefined): boolean {
   return mine.computed >= mine.received && (before === undefined || mine.received >= before.computed);
+}
+
+/**
+ * OPEN's `sampling` and `history` (peer/session/steering.py). `allowed`: a mask in words of 31 bits, lowest token first;
+ * empty: every token.
+ */
+export function toWire(
+  settings: readonly number[],
+  allowed: readonly number[],
+  history: readonly number[],
+): { readonly sampling: readonly number[]; readonly history: readonly number[] } {
+  if (allowed.length === 0) return { sampling: settings, history };
+  return { sampling: [...settings, 0, 0, allowed.length], history: [...history, ...allowed] };
+}
+
+/** The mask of the tokens below `vocab` for which `isAllowed` holds. */
+export function maskWords(vocab: number, isAllowed: (token: number) => boolean): number[] {
+  const words = Array.from({ length: Math.ceil(vocab / WORD_BITS) }, () => 0);
+  for (let token = 0; token < vocab; token += 1) {
+    if (!isAllowed(token)) continue;
+    const at = Math.floor(token / WORD_BITS);
+    words[at] = (words[at] ?? 0) + 2 ** (token % WORD_BITS);
+  }
+  return words;
+}
+
+/** `logits` (vocabulary,) with -Inf for each token that a mask leaves out; what lies beyond it is left out, too. */
+export function allowedOnly(logits: Float32Array, mask: readonly number[]): Float32Array {
+  if (mask.length === 0) return logits;
+  return logits.map((each, token) => {
+    const word = mask[Math.floor(token / WORD_BITS)] ?? 0;
+    return ((word >>> (token % WORD_BITS)) & 1) === 1 ? each : -Infinity;
+  });
 }

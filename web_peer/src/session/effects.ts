@@ -103,6 +103,7 @@ export interface Pick {
   readonly position: number;
   readonly history: Int32Array;
   readonly generated: number; // of `history`, the last so many were sampled in this answer
+  readonly allowed?: readonly number[]; // tokens that may be drawn, as a mask; left out: every token
 }
 
 /** Submit to the runtime of units `run`. With `pick`, the worker turns the head's logits into a token. */

@@ -8,6 +8,7 @@ import { BadSampling } from '../errors';
 import { type Open, ROLE, type Step } from '../wire/generated/frames';
 import { type Run, runKey } from '../state/plan_record';
 import { named } from './prefix_cache';
+import { allowedOnly } from './ask';
 import { GREEDY, sample, type Sampling, samplingFromWire } from './sampling';
 import type { Seat } from './seat';
 import { sumOf } from './position_spans';
@@ -67,6 +68,22 @@ export function unserved(
 }
 
 const SETTINGS = 8; // integers of sampling; those behind them steer
+const STEERED = SETTINGS + 3;
+
+interface Steered {
+  readonly sampling: readonly number[];
+  readonly history: Int32Array;
+}
+
+/** The tokens so far of an OPEN that was checked, and the mask of those that may be drawn. */
+export function steeringOf({ sampling, history }: Steered): {
+  readonly history: number[];
+  readonly allowed: readonly number[];
+} {
+  const all = [...history];
+  const allowed = sampling.length === STEERED ? all.splice(all.length - (sampling[STEERED - 1] ?? 0)) : [];
+  return { history: all, allowed };
+}
 
 /** Why an OPEN is not taken for a session that another peer asked. `author`: who asks it now, by the log. */
 export function notAdopted(author: string | null, frame: Open): Fault | null {
@@ -78,15 +95,16 @@ export function notAdopted(author: string | null, frame: Open): Fault | null {
 
 /** The token for `spec.position`, from the head's logits (vocabulary,). The runtime's worker calls it. */
 export function pick(spec: Pick, logits: Float32Array): number {
-  const { history, generated } = spec;
+  const { history, generated, allowed = [] } = spec;
   const answer = generated > 0 ? history.subarray(-generated) : history.subarray(0, 0);
-  return sample(logits, spec.sampling, spec.position, history, answer);
+  return sample(allowedOnly(logits, allowed), spec.sampling, spec.position, history, answer);
 }
 
 /** How the tail of `seat` draws the token for `position`. */
 export function pickOf(seat: Seat, position: number): Pick {
-  const { sampling, history, generated } = seat;
-  return { sampling, position, history: Int32Array.from(history), generated };
+  const { sampling, history, generated, allowed } = seat;
+  const steered = allowed.length === 0 ? {} : { allowed };
+  return { sampling, position, history: Int32Array.from(history), generated, ...steered };
 }
 
 /** The output of a seat for positions from `position` on, as the next stage gets it. */
@@ -125,13 +143,20 @@ export function passedOn(seat: Seat): (Send | Spare)[] {
   ];
 }
 
-/** `samples`: whether this peer draws the tokens. Steered answers (docs/protocol.md) it only passes on. */
-export function samplingOrFault(wire: readonly number[], samples: boolean): Sampling | BadSampling {
+/** `samples`: whether this peer draws the tokens. Of steering (docs/protocol.md) it can rule tokens out alone. */
+export function samplingOrFault(
+  { sampling: wire, history }: Steered,
+  samples: boolean,
+): Sampling | BadSampling {
   try {
     if (samples && wire.length > SETTINGS) {
-      return new BadSampling(
-        'a tab cannot bias tokens, rule them out or tell probabilities; plan the head elsewhere',
-      );
+      const [told, biases, words = -1] = wire.slice(SETTINGS);
+      if (wire.length !== STEERED || told !== 0 || biases !== 0) {
+        return new BadSampling('a tab cannot bias tokens or tell probabilities; plan the head elsewhere');
+      }
+      if (words < 0 || words > history.length) {
+        return new BadSampling(`expected ${words} words of steering, got ${history.length}`);
+      }
     }
     return wire.length === 0 ? GREEDY : samplingFromWire(wire.slice(0, SETTINGS)); // none: its asker draws
   } catch (error) {

@@ -53,6 +53,7 @@ export class Seat {
   asked: { readonly position: number; readonly at: number } = NEVER_ASKED; // of the last FEED
   readonly sampled = new Map<number, Sampled>(); // by position, of this answer
   history: number[] = []; // for penalties
+  allowed: readonly number[] = []; // tokens that may be drawn, as a mask; empty: every token
   generated = 0; // tokens sampled in this answer
   readonly inputs = new ActivationLog(KEPT_BYTES); // the newest, for those who check
   readonly matches = new Map<string, number>(); // by peer: how often it asked whether its marks are ours

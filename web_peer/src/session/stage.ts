@@ -52,6 +52,7 @@ import {
   refusal,
   refusedOpen,
   samplingOrFault,
+  steeringOf,
   stepFor,
   unserved,
 } from './open_checks';
@@ -255,7 +256,7 @@ export class StageCore {
       serves ? [refusedOpen(frame, reason, text)] : [];
     const fault = this.fault(sender, frame);
     if (fault !== null) return refuse(fault.reason, fault.text);
-    const sampling = samplingOrFault(frame.sampling, frame.stage === frame.route.length - 1);
+    const sampling = samplingOrFault(frame, frame.stage === frame.route.length - 1);
     if (sampling instanceof BadSampling) {
       return refuse('bad_step', `sampling settings: ${sampling.message}`);
     }
@@ -515,7 +516,7 @@ export class StageCore {
   private continueTail(seat: Seat): StageEffect[] {
     const { opening } = seat;
     const known = opening.promptTokens;
-    seat.history = [...opening.history];
+    ({ history: seat.history, allowed: seat.allowed } = steeringOf(opening));
     seat.generated = opening.generated;
     if (!seat.serves) return [];
     const effects: StageEffect[] = [];

@@ -1,6 +1,6 @@
 /* The frames that an asker opens a turn with, and the steps that it sends of what was said so far. Pure. */
 
-import type { Ask } from './ask';
+import { type Ask, toWire } from './ask';
 import { type OriginEffect, send, spare } from './effects';
 import { type Open, ROLE, type SessionId, type Step } from '../wire/generated/frames';
 import { type Ends, pinned } from './pinned_ends';
@@ -31,6 +31,8 @@ export function allSpans({ spans, generated }: Said): number[] {
 /** The OPEN of `origin` for a turn over `route` that sends positions from `start` on. */
 export function openingOf(said: Said, origin: string, route: Route, ask: Ask, start: number): Open {
   const { session, turn, tokens, generated, answer, before, keep, ends } = said;
+  const known = needsHistory(ask.sampling) ? tokens : [];
+  const steered = toWire(samplingToWire(ask.sampling), ask.allowed ?? [], known);
   const told: Open = {
     kind: 'OPEN',
     session,
@@ -42,7 +44,7 @@ export function openingOf(said: Said, origin: string, route: Route, ask: Ask, st
     start,
     promptTokens: tokens.length,
     maxTokens: ask.maxTokens - generated,
-    sampling: samplingToWire(ask.sampling),
+    sampling: steered.sampling,
     endTokens: ask.endTokens,
     generated,
     role: ROLE.serve,
@@ -52,7 +54,7 @@ export function openingOf(said: Said, origin: string, route: Route, ask: Ask, st
     spans: allSpans(said),
     shadowStages: route.shadows.map(({ stage }) => stage),
     shadows: route.shadows.map(({ peer }) => peer),
-    history: Int32Array.from(needsHistory(ask.sampling) ? tokens : []),
+    history: Int32Array.from(steered.history),
   };
   return ends === null ? told : pinned(told);
 }

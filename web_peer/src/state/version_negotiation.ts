@@ -16,6 +16,7 @@ import { SINCE } from './generated/commands';
 const ENTRIES = 4; // conversations that one is invited to, and is put out of, came with it
 const OFFERS = 5; // models beside the mesh's own came with it
 export const DECODERS = 6; // those of them that answer in words
+export const PICTURES = 7; // prompts with rows in place of token ids
 export const OPENS = 4; // and so did OPENs that name a front, or have no settings since their asker keeps its ends
 const SPEAKS = /^(.*) speaks ([0-9]{1,4})$/s;
 

@@ -85,7 +85,7 @@ function asking(tokens: number[]): {
       return Promise.resolve({ verdict: 'same' });
     },
   };
-  const sessions = { tokens: () => tokens };
+  const sessions = { tokens: () => tokens, hasRows: () => false };
   const rest = { model: { manifest: null }, provider: () => 'wasm' };
   const checks = new Checks({ links, view, sessions, ...rest } as unknown as Tab);
   new CheckRequests(links, () => checks);

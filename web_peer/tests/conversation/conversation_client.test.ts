@@ -112,7 +112,7 @@ class Stage {
       view: this.view,
       text: { endTokens: [END] },
       samplingDefaults: { ...USUAL, temperature: 0.6, topK: 20 },
-      prompts: { chat: () => Promise.resolve(PROMPT) },
+      prompts: { chat: () => Promise.resolve({ tokens: PROMPT, pictures: [] }) },
       newSession: () => FRESH,
       conversation: (session = FRESH) => ({
         ...{ session, isOpen: true, underWay: STANDING, stop: () => undefined, close: () => undefined },

@@ -92,6 +92,12 @@ const operations = {
     await keyboard.press(last);
     for (const each of held) await keyboard.up(each);
   },
+  /** Presses a key that opens the file chooser, and chooses `files`, by their paths. */
+  async choose({ page, key, files }) {
+    const { page: tab } = pages.get(page);
+    const [chooser] = await Promise.all([tab.waitForFileChooser(), tab.keyboard.press(key)]);
+    await chooser.accept(files);
+  },
   /** Chromium only: from here on every task of the pages' main threads is recorded. */
   async traceTasks({ page }) {
     await pages.get(page).page.tracing.start({ categories: ['toplevel'] });

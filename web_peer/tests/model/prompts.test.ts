@@ -74,8 +74,8 @@ describe('Prompts', () => {
     const long = said('a'.repeat(SHORT_CHARACTERS + 1));
     const asked = [prompts.chat(long, CONTEXT, DAY), prompts.chat(long, CONTEXT, DAY)];
     await vi.waitFor(() => expect(workers[0]?.orders.map(({ kind }) => kind)).toEqual(['load', 'chat']));
-    workers[0]?.answer({ kind: 'tokens', tokens: Int32Array.of(5, 6) });
-    expect(await asked[0]).toEqual([5, 6]);
+    workers[0]?.answer({ kind: 'tokens', tokens: Int32Array.of(5, 6), pictures: [] });
+    expect(await asked[0]).toEqual({ tokens: [5, 6], pictures: [] });
     await vi.waitFor(() => expect(workers[0]?.orders).toHaveLength(3));
     workers[0]?.answer({ kind: 'long', characters: 9 });
     await expect(asked[1]).rejects.toThrow(ContextOverflow);
@@ -92,8 +92,8 @@ describe('Prompts', () => {
       await asked;
       const again = prompts.plain(long, CONTEXT);
       await vi.advanceTimersByTimeAsync(0);
-      workers[1]?.answer({ kind: 'tokens', tokens: Int32Array.of(7) });
-      expect(await again).toEqual([7]);
+      workers[1]?.answer({ kind: 'tokens', tokens: Int32Array.of(7), pictures: [2] });
+      expect(await again).toEqual({ tokens: [7], pictures: [2] });
       expect(workers[0]?.isOver).toBe(true);
     } finally {
       vi.useRealTimers();

@@ -4,10 +4,13 @@ import { describe, expect, it } from 'vitest';
 
 import { ActivationLog } from '../../src/session/activation_log';
 import { spanOf } from '../../src/session/evidence';
+import { BadSampling } from '../../src/errors';
+import { allowedOnly, maskWords, toWire } from '../../src/session/ask';
+import { samplingOrFault, steeringOf } from '../../src/session/open_checks';
 import { alikeUpTo, cutAt, type GivenRows, rowsAt } from '../../src/session/position_spans';
 import { tellsIds } from '../../src/session/pinned_ends';
 import { ANY, choose, holders, placed, standbyExpected, unserved } from '../../src/session/routes';
-import { samplingOf } from '../../src/session/sampling';
+import { samplingOf, samplingToWire } from '../../src/session/sampling';
 import { FOR_GOOD, Late, Over, Seat } from '../../src/session/seat';
 import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
 import { decodeCommand } from '../../src/state/member_commands';
@@ -33,6 +36,13 @@ interface Vectors {
       shadows: number;
       route: { plan: number; peers: string[]; shadows: [number, string][] } | null;
     }[];
+  }[];
+  readonly masks: readonly {
+    vocab: number;
+    allowed: number[];
+    words: number[];
+    sampling: number[];
+    history: number[];
   }[];
   readonly placed: readonly { known: boolean; peers: string[]; placed: [number, number, string][] }[];
   readonly spans: readonly {
@@ -183,4 +193,27 @@ it('which OPENs come too late', () => {
       expect([origin, number, at, found]).toEqual([origin, number, at, isLate]);
     }
   }
+});
+
+it.each(VECTORS.masks)('a mask of $vocab tokens', ({ vocab, allowed, words, sampling, history }) => {
+  expect(maskWords(vocab, (token) => allowed.includes(token))).toEqual(words);
+  const settings = sampling.slice(0, 8);
+  expect(toWire(settings, words, [5, 6])).toEqual({ sampling, history });
+  const opening = { sampling, history: Int32Array.from(history) };
+  expect(steeringOf(opening)).toEqual({ history: [5, 6], allowed: words });
+  expect(samplingOrFault(opening, true)).not.toBeInstanceOf(BadSampling);
+  const logits = Float32Array.from({ length: vocab + 3 }, (_, token) => token);
+  const may = [...allowedOnly(logits, words)].flatMap((each, token) => (each === -Infinity ? [] : [token]));
+  expect(may).toEqual(words.length === 0 ? [...logits] : allowed);
+});
+
+it.each([
+  [[1, 0, 0], 0],
+  [[0, 1, 0], 2],
+  [[0, 0, 3], 2],
+  [[0, 0], 2],
+])('steering of %j with %i words is refused by a tab that draws', (more, words) => {
+  const opening = { sampling: [...samplingToWire(samplingOf({})), ...more], history: new Int32Array(words) };
+  expect(samplingOrFault(opening, true)).toBeInstanceOf(BadSampling);
+  expect(samplingOrFault(opening, false)).not.toBeInstanceOf(BadSampling);
 });

@@ -11,7 +11,9 @@ import { names } from '../../src/state/display_names';
 import { EMPTY_STATE, serving } from '../../src/state/mesh_state';
 import { holdersOf, routeOf } from '../../src/state/plan_record';
 import type { Member as StateMember } from '../../src/state/generated/commands';
+import { NoPlan } from '../../src/errors';
 import { awayText } from '../../src/member/reconnect';
+import { written, type Written } from '../../src/member/transcription';
 import { ASKED, Tab, type TabOptions } from '../../src/member/tab';
 import {
   keepLink,
@@ -37,6 +39,7 @@ import { Recovery } from './recovery';
 import type { Report } from '../mesh/reports';
 import { allDone, began, firstSteps, progressed } from '../join/join_steps';
 import { AskChoices } from '../conversation/ask_choices';
+import { Dictation } from '../conversation/dictation';
 import { MeaningSearch } from '../conversation/meaning_search';
 import { Talks } from '../conversation/conversations';
 import { faultOf, LEFT, phaseAfter, STOPPED, troubleOf } from './error_texts';
@@ -119,6 +122,7 @@ export class Bound {
   private readonly wishing = new PlanWishing(() => this.look());
   private readonly models = new ModelRuns(() => this.look());
   private readonly meaning = new MeaningSearch();
+  private readonly dictation = new Dictation();
   private ranBefore = 0;
   private elsewhere = 0; // tokens of answers that passed others only, not yet shown
   private lastTokenAt = 0;
@@ -161,6 +165,9 @@ export class Bound {
       activity: this.activity,
       mine: this.mine,
       talk: talks.talk,
+      dictation: this.dictation.view,
+      dictated: this.dictation.dictated,
+      picked: talks.pictures.picked,
       audience: talks.audience,
       model: talks.model,
       talks: talks.list,
@@ -189,6 +196,12 @@ export class Bound {
           this.look();
         },
         ask: (text, toPeople) => talks.ask(text, toPeople),
+        addPictures: (files) => void talks.pictures.add(files),
+        dictate: () => void this.dictation.start((samples, ended) => this.transcribed(samples, ended)),
+        stopDictating: () => this.dictation.stop(),
+        dropDictation: () => this.dictation.drop(),
+        removePicture: (id) => talks.pictures.remove(id),
+        describePicture: (id, alt) => talks.pictures.describe(id, alt),
         stop: () => talks.stop(false),
         stopMine: () => talks.stop(true),
         regenerate: (turn) => talks.again(turn),
@@ -263,6 +276,13 @@ export class Bound {
     };
   }
 
+  private transcribed(samples: Float32Array, ended: AbortSignal): AsyncGenerator<Written, void> {
+    const mesh = this.tab?.mesh ?? null;
+    const name = this.mesh.value.writes;
+    if (mesh === null || name === '') throw new NoPlan('no model of this mesh writes what is said any more');
+    return written(mesh, name, samples, AbortSignal.any([ended, mesh.signal]));
+  }
+
   private searchMeaning(query: string): void {
     const mesh = this.tab?.mesh ?? null;
     const name = this.models.embedder.value;
@@ -315,6 +335,7 @@ export class Bound {
     this.wishing.forget();
     this.models.forget();
     this.meaning.forget();
+    this.dictation.drop();
     this.link.value = link;
     this.steps.value = firstSteps();
     this.phase.value = { kind: 'joining' };
@@ -523,6 +544,7 @@ export class Bound {
       askable: new Set(
         [...mesh.decoders].filter(({ takesQuestions }) => takesQuestions === true).map(({ name }) => name),
       ),
+      ...mesh.kinds(),
     };
     this.wishing.look(mesh, performance.now());
     this.models.look(mesh);
@@ -616,6 +638,8 @@ const NOBODY = {
   left: [],
   online: true,
   lost: false,
+  sees: new Set<string>(),
+  hears: new Set<string>(),
   unreached: new Set<string>(),
   askable: new Set<string>(),
 };

@@ -107,11 +107,13 @@ export interface AnsweringView {
   readonly context: number; // tokens
   readonly answers: boolean; // whether a question would be answered now
   readonly whyNot: string;
+  readonly sees: boolean; // whether it can be asked with pictures
 }
 
 export interface MeshView {
   readonly models: readonly AnsweringView[]; // that answer in words, the mesh's own first; [] where none does
   readonly model: string; // what answers in words, for people: the mesh's own, or further ones; "" until known
+  readonly writes: string; // a model that writes what is said now; "" none
   readonly inWords: boolean; // false: no model here answers in words, the mesh runs what is offered
   readonly hasOwn: boolean; // whether the mesh was founded for a model that answers in words
   readonly runs: boolean; // whether an offered model would run now
@@ -233,12 +235,34 @@ export interface Branch {
   readonly of: number;
 }
 
+/** Where dictation is. */
+export type DictationView =
+  | { readonly kind: 'idle' }
+  | { readonly kind: 'asking' } // for the microphone
+  | { readonly kind: 'recording'; readonly seconds: number; readonly level: number } // from 0 to 1
+  | { readonly kind: 'writing'; readonly share: number } // of what was said, from 0 to 1
+  | { readonly kind: 'failed'; readonly text: string };
+
+/** What was said, for the field where a person writes; each id once. */
+export interface DictatedView {
+  readonly id: number;
+  readonly text: string;
+}
+
+/** A picture of a question. `url` "": it is not here, which is so with those of others. */
+export interface PictureView {
+  readonly id: string; // the SHA-256 of its file
+  readonly alt: string; // what is to be seen on it, in words
+  readonly url: string;
+}
+
 /** One message and what came of it. */
 export interface Turn {
   readonly id: string;
   readonly who: Who;
   readonly toPeople: boolean;
-  readonly question: string;
+  readonly question: string; // without its pictures
+  readonly pictures: readonly PictureView[];
   readonly branch: Branch;
   readonly answer: string;
   readonly model: string; // that answered, for people; "" where the mesh has only one
@@ -306,7 +330,13 @@ export interface Actions {
   retry(): void; // join again with the same link, now
   setPinEnds(on: boolean): void; // for conversations that begin from now on
   setRelayOnly(only: boolean): void; // joining under way stops: it may have told an address already
-  ask(text: string, toPeople: boolean): void;
+  ask(text: string, toPeople: boolean): void; // to the model with the pictures that are added
+  addPictures(files: readonly Blob[]): void; // to the next question
+  removePicture(id: string): void;
+  dictate(): void; // records, by the microphone
+  stopDictating(): void; // and writes what was said
+  dropDictation(): void;
+  describePicture(id: string, alt: string): void;
   stop(): void; // the answer under way, anybody's
   stopMine(): void;
   regenerate(turn: string): void;
@@ -560,6 +590,9 @@ export interface View {
   readonly activity: ReadonlySignal<Activity>;
   readonly mine: ReadonlySignal<MyPart>;
   readonly talk: ReadonlySignal<Talk>;
+  readonly dictation: ReadonlySignal<DictationView>;
+  readonly dictated: ReadonlySignal<DictatedView>;
+  readonly picked: ReadonlySignal<readonly PictureView[]>; // that the next question is asked with
   readonly audience: ReadonlySignal<Audience>; // of the conversation that begins with the next message
   readonly model: ReadonlySignal<string>; // that answers the next question; "": the mesh's own
   readonly talks: ReadonlySignal<readonly TalkLine[]>; // pinned ones first, then the newest

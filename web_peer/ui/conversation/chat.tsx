@@ -10,6 +10,7 @@ import { copyText } from '../kit/copy_button';
 import { Icon, Mark } from '../kit/icons';
 import { isGettingReady, JoiningSteps } from '../join/join_card';
 import { sayable, spoken } from './read_aloud';
+import { usePictureDrop } from './pictures';
 import { TurnView } from './turn';
 import type { AnswerState, MeshView, View } from '../app/view';
 
@@ -77,6 +78,9 @@ export function Conversation({ view }: { view: View }) {
     return () => removeEventListener('resize', again);
   }, []);
 
+  const { sees } = answeringOf(view.mesh.value, view.model.value);
+  const { isOver, handlers } = usePictureDrop(sees && mayWrite, (files) => view.actions.addPictures(files));
+
   const copyCode = (event: MouseEvent): void => {
     const button = event.target instanceof Element ? event.target.closest('button.copy-code') : null;
     const text = button?.closest('.code')?.querySelector('code')?.textContent;
@@ -88,7 +92,7 @@ export function Conversation({ view }: { view: View }) {
   };
 
   return (
-    <section class="conversation" aria-label="Conversation">
+    <section class={`conversation${isOver ? ' is-over' : ''}`} aria-label="Conversation" {...handlers}>
       <div
         class="turns"
         ref={scroller}

@@ -5,6 +5,8 @@ import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
 
 import { isAnswering } from './conversation_view';
 import { answeringOf, ModelChoice } from './model_choice';
+import { AddPicture, filesOf, PickedList } from './pictures';
+import { Dictate, DictationBar, inserted } from './dictation_bar';
 import { Icon } from '../kit/icons';
 import { isPrivate, whoReads } from '../kit/readers';
 import type { Audience, View } from '../app/view';
@@ -49,11 +51,15 @@ export function Composer({ view }: { view: View }) {
   const isNew = id === '';
   const stays = isNew ? view.audience.value === 'private' : isPrivate(readers);
   const answering = isAnswering(turns);
-  const { answers, whyNot } = answeringOf(view.mesh.value, view.model.value);
+  const { answers, whyNot: notNow, sees, label } = answeringOf(view.mesh.value, view.model.value);
+  const picked = view.picked.value.length > 0;
+  const others = view.mesh.value.models.filter((each) => each.sees).map((each) => each.label);
+  const cannotSee = picked && !sees && !toPeople.value;
+  const whyNot = cannotSee ? blindText(label, others) : notNow;
   const inMesh = view.phase.value.kind === 'in';
   const toOthers = toPeople.value && !stays;
-  const ready = inMesh && (answers || toOthers);
-  const isEmpty = draft.value.trim() === '';
+  const ready = inMesh && ((answers && !cannotSee) || toOthers);
+  const isEmpty = draft.value.trim() === '' && (!picked || toOthers);
 
   useLayoutEffect(() => {
     const area = field.current;
@@ -62,9 +68,21 @@ export function Composer({ view }: { view: View }) {
     area.style.height = `${Math.min(area.scrollHeight, MOST_ROWS_PX)}px`;
   }, [draft.value]);
 
+  const { id: said, text: dictated } = view.dictated.value;
+  const seen = useRef(said);
+  useEffect(() => {
+    const area = field.current;
+    if (said === seen.current || area === null) return;
+    seen.current = said;
+    const made = inserted(draft.peek(), dictated, area.selectionStart, area.selectionEnd);
+    draft.value = area.value = made.text;
+    area.focus();
+    area.setSelectionRange(made.caret, made.caret);
+  }, [said]);
+
   const send = (): void => {
     const text = draft.value.trim();
-    if (text === '' || !ready) return;
+    if (isEmpty || !ready) return;
     draft.value = '';
     view.actions.ask(text, toOthers);
   };
@@ -99,6 +117,8 @@ export function Composer({ view }: { view: View }) {
     >
       {isNew && <AudienceChoice view={view} />}
       <ModelChoice view={view} />
+      {!toOthers && <PickedList view={view} />}
+      <DictationBar view={view} />
       <div class="composer-box">
         <textarea
           id="question"
@@ -112,12 +132,20 @@ export function Composer({ view }: { view: View }) {
             draft.value = event.currentTarget.value;
             view.actions.writes(draft.value.trim() !== '');
           }}
+          onPaste={(event) => {
+            const files = filesOf(event.clipboardData);
+            if (!sees || toOthers || files.length === 0) return;
+            event.preventDefault();
+            view.actions.addPictures(files);
+          }}
           onKeyDown={(event) => {
             if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
             event.preventDefault();
             send();
           }}
         />
+        {sees && !toOthers && <AddPicture view={view} />}
+        {view.mesh.value.writes !== '' && <Dictate view={view} />}
         {!stays && (
           <button
             type="button"
@@ -163,9 +191,16 @@ export function Composer({ view }: { view: View }) {
     if (pins && !stays)
       return 'Everyone in the mesh can read this conversation: only private ones stay in this tab.';
     if (toOthers) return 'Only people read this; the model does not.';
+    if (!sees && others.length > 0) return `To ask about a picture, choose ${others.join(' or ')}.`;
     if (answering && !isEmpty) return 'An answer is under way: your question comes next.';
     return 'A small model can be wrong. Enter sends, Shift Enter makes a new line.';
   }
+}
+
+/** Why a question with pictures cannot be asked. */
+function blindText(label: string, others: readonly string[]): string {
+  const choice = others.length > 0 ? `, or choose ${others.join(' or ')}` : '';
+  return `${label} takes no pictures: remove them${choice}.`;
 }
 
 /** Why this person cannot write. */

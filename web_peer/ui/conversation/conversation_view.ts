@@ -1,5 +1,6 @@
 /* What the page shows of a conversation, from what the log says and what is known of its running answer. Pure. */
 
+import { toldText, unmarkedText } from '../../src/conversation/picture_marks';
 import { type Conversation, messagesOf } from '../../src/state/conversations';
 import { nameOf, toldApart } from '../../src/state/display_names';
 import type { Message } from '../../src/state/generated/commands';
@@ -51,6 +52,7 @@ export interface Around {
   readonly typing: ReadonlySet<string>;
   readonly chosen: ReadonlyMap<string, string>; // branches
   readonly open: (id: string) => boolean; // not in the log yet
+  readonly picture: (sha256: string) => string; // its address in this page; "" where it is not here
   readonly making: (answer: Message) => Making;
   readonly usedTokens: number;
   readonly readable: (text: string) => string;
@@ -194,12 +196,14 @@ function turnOf(
   around: Around,
 ): Turn {
   const made = answer === null ? null : around.making(answer);
+  const { pictures, words } = unmarkedText(message.text);
   const asker = answer === null || answer.author === message.author ? null : answer.author;
   return {
     id: message.id,
     who: whoIs(message.author, people, around),
     toPeople: message.form === 'to-people',
-    question: message.text,
+    question: words,
+    pictures: pictures.map(({ sha256, alt }) => ({ id: sha256, alt, url: around.picture(sha256) })),
     branch: branchOf(branches, message.id),
     answer: made?.text ?? '',
     model: answer === null ? '' : around.model(answer.model),
@@ -298,7 +302,8 @@ const EXCERPT_CHARS = 40; // around what was looked for
 /** Where `wanted`, in small letters, is said: "" in the title; null nowhere. */
 function excerptOf({ title, messages }: Conversation, wanted: string): string | null {
   if (title.toLowerCase().includes(wanted)) return '';
-  for (const { text } of messagesOf(messages)) {
+  for (const { text: said } of messagesOf(messages)) {
+    const text = toldText(said);
     const at = text.toLowerCase().indexOf(wanted);
     if (at < 0) continue;
     const from = Math.max(0, at - EXCERPT_CHARS / 2);

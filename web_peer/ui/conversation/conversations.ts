@@ -11,7 +11,8 @@ import { comeIn, offer } from '../../src/conversation/invite_links';
 import type { MeshMember } from '../../src/member/mesh_member';
 import { type Conversation, type Conversations, messageOf } from '../../src/state/conversations';
 import type { Given, Message } from '../../src/state/generated/commands';
-import { promptFor } from '../../src/conversation/answer_in_progress';
+import { type PictureFiles, promptFor } from '../../src/conversation/answer_in_progress';
+import { markedText, toldText, unmarkedText } from '../../src/conversation/picture_marks';
 import { OwnWords } from '../../src/conversation/local_conversations';
 import { type Manner, type Self, Talking } from '../../src/conversation/conversation_client';
 import { branchKey, leafOf, shown, type Shown } from '../../src/conversation/turn_order';
@@ -30,6 +31,7 @@ import { asJson, asMarkdown, type Brought, broughtOf } from './export';
 import { readFile } from './import_file';
 import { type Passage, passagesOf } from './meaning_search';
 import { asPage } from './export_page';
+import { PickedPictures } from './picked_pictures';
 import { privateShelf } from './private_shelf';
 import { keepPins, keptPins } from './saved_choices';
 import { samplingOfSettings, settingsOfSampling } from './settings_codec';
@@ -81,6 +83,7 @@ export class Talks {
   private readonly drafted = signal<AskSettings | null>(null); // of a slider that is moved now
   private changed: Partial<AskSettings> = {}; // of drafted, what the person set
   private readonly held = signal<AskSettings | null>(null); // what the open conversation says
+  readonly pictures: PickedPictures;
   private readonly around: Surroundings;
   private rooms: { readonly mesh: Room; readonly browser: Room; readonly tab: Room } | null = null;
   private words = new OwnWords(); // of this tab, as long as the page is open
@@ -103,6 +106,7 @@ export class Talks {
 
   constructor(around: Surroundings) {
     this.around = around;
+    this.pictures = new PickedPictures((text) => around.tell(text));
     this.invited = around.entry;
     this.settings = computed(() => this.drafted.value ?? this.held.value ?? around.choices.settings.value);
   }
@@ -138,20 +142,21 @@ export class Talks {
     };
     const kept = new OwnWords(privateShelf(mesh.link.mesh, (text) => this.around.tell(text)));
     const { words } = this;
+    const files: PictureFiles = (sha256) => this.pictures.file(sha256);
     this.rooms = {
       mesh: {
         place: 'mesh',
-        talking: new Talking(mesh, events),
+        talking: new Talking(mesh, events, files),
         conversations: () => mesh.view.state.conversations,
       },
       browser: {
         place: 'browser',
-        talking: new Talking(kept.of(mesh), events),
+        talking: new Talking(kept.of(mesh), events, files),
         conversations: () => kept.conversations,
       },
       tab: {
         place: 'tab',
-        talking: new Talking(words.of(mesh), events),
+        talking: new Talking(words.of(mesh), events, files),
         conversations: () => words.conversations,
       },
     };
@@ -215,6 +220,7 @@ export class Talks {
   ask(text: string, toPeople: boolean): void {
     const { talking } = this;
     if (talking === null) return;
+    const pictures = toPeople ? [] : this.pictures.take();
     if (this.open === '') {
       this.settled();
       const settings = this.settings.value;
@@ -223,12 +229,15 @@ export class Talks {
         system: settings.instructions,
         sampling: samplingOfSettings(settings),
       };
-      this.open = this.begin(talking, { title: titleOf(text), ...manner });
+      this.open = this.begin(talking, {
+        title: titleOf(text === '' ? toldText(markedText({ pictures, words: '' })) : text),
+        ...manner,
+      });
     }
     const conversation = talking.conversations.get(this.open);
     if (conversation === undefined) return;
     const form = toPeople ? 'to-people' : 'to-model';
-    talking.add(this.open, form, text, leafOf(this.rows(conversation)));
+    talking.add(this.open, form, markedText({ pictures, words: text }), leafOf(this.rows(conversation)));
     this.frame.now();
   }
 
@@ -322,7 +331,8 @@ export class Talks {
     const { message } = row;
     this.chosen.delete(branchKey(message));
     const form = message.form === 'to-people' ? 'to-people' : 'to-model';
-    this.talking.add(this.open, form, text, message.parent);
+    const { pictures } = unmarkedText(message.text);
+    this.talking.add(this.open, form, markedText({ pictures, words: text }), message.parent);
     this.frame.now();
   }
 
@@ -546,6 +556,7 @@ export class Talks {
       here: new Set(members.keys()),
       typing: new Set(talking.typing(this.open)),
       chosen: this.chosen,
+      picture: (sha256: string) => this.pictures.urlOf(sha256),
       open: (id: string) => log === undefined || messageOf(log.messages, id) === undefined,
       readable: (text: string) => this.around.readable(text),
       name: (peer: string) => (members.has(peer) ? this.around.name(peer) : null),
@@ -575,7 +586,10 @@ export class Talks {
     const key = `${this.open} ${row.message.id} ${conversation.model} ${conversation.system}`;
     if (this.prompt.key !== key) {
       this.prompt = { key, tokens: 0 };
-      void this.countPrompt(key, promptTokens(this.of, conversation, row.message));
+      void this.countPrompt(
+        key,
+        promptTokens(this.of, conversation, row.message, (sha256) => this.pictures.file(sha256)),
+      );
     }
     const { answer } = row;
     const made = answer === null ? 0 : (talking.making(answer.id)?.tokens ?? answer.tokens);
@@ -611,9 +625,11 @@ async function promptTokens(
   mesh: MeshMember,
   conversation: Conversation,
   question: Message,
+  files: PictureFiles,
 ): Promise<number> {
   try {
-    return (await promptFor(await mesh.answering(conversation.model), conversation, question)).length;
+    const of = await mesh.answering(conversation.model);
+    return (await promptFor(of, conversation, question, files)).tokens.length;
   } catch (error) {
     if (!(error instanceof PeerError)) throw error;
     return 0;

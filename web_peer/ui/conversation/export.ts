@@ -2,7 +2,8 @@
 
 import { utf8Bytes } from '../../src/wire/json_codec';
 import { type Form, MAX_MESSAGE_BYTES } from '../../src/state/generated/commands';
-import type { Talk } from '../app/view';
+import { markedText, toldText } from '../../src/conversation/picture_marks';
+import type { Talk, Turn } from '../app/view';
 
 const FORMAT = 'shoal conversation 1';
 const MAX_MESSAGES = 600; // said one after the other
@@ -13,12 +14,19 @@ export interface Brought {
   readonly messages: readonly { readonly form: Form; readonly text: string }[];
 }
 
+/** What the log has of a question: its pictures as marks, and its words. */
+export function saidIn({ question, pictures }: Turn): string {
+  const marks = pictures.map(({ id, alt }) => ({ sha256: id, alt }));
+  return markedText({ pictures: marks, words: question });
+}
+
 /** What is shown of it, branch by branch as chosen. */
 export function asMarkdown({ title, turns }: Talk, system: string): string {
   const parts = [`# ${title === '' ? 'Conversation' : title}`];
   if (system.trim() !== '') parts.push(`> ${system.trim().replaceAll('\n', '\n> ')}`);
-  for (const { who, toPeople, question, answer, state } of turns) {
-    parts.push(`**${who.name}**${toPeople ? ' (to people)' : ''}\n\n${question}`);
+  for (const turn of turns) {
+    const { who, toPeople, answer, state } = turn;
+    parts.push(`**${who.name}**${toPeople ? ' (to people)' : ''}\n\n${toldText(saidIn(turn))}`);
     if (answer !== '') parts.push(`**Model**${state.kind === 'stopped' ? ' (stopped)' : ''}\n\n${answer}`);
   }
   return `${parts.join('\n\n')}\n`;
@@ -26,9 +34,9 @@ export function asMarkdown({ title, turns }: Talk, system: string): string {
 
 /** The conversation as indented JSON, with a line feed at its end. */
 export function asJson({ title, turns, people }: Talk, system: string): string {
-  const messages = turns.flatMap(({ who, toPeople, question, answer }) => [
-    { form: toPeople ? 'to-people' : 'to-model', by: who.name, text: question },
-    ...(answer === '' ? [] : [{ form: 'answer', by: 'model', text: answer }]),
+  const messages = turns.flatMap((turn) => [
+    { form: turn.toPeople ? 'to-people' : 'to-model', by: turn.who.name, text: saidIn(turn) },
+    ...(turn.answer === '' ? [] : [{ form: 'answer', by: 'model', text: turn.answer }]),
   ]);
   const names = people.map(({ name, role }) => ({ name, role }));
   return `${JSON.stringify({ format: FORMAT, title, system, people: names, messages }, null, 2)}\n`;

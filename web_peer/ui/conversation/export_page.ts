@@ -1,5 +1,7 @@
 /* A conversation as a read-only web page in one file: no script, nothing loaded, light and dark by the reader's system. */
 
+import { toldText } from '../../src/conversation/picture_marks';
+import { saidIn } from './export';
 import { GrowingMarkdown } from './markdown';
 import type { Talk } from '../app/view';
 
@@ -33,8 +35,9 @@ const answerHtml = (answer: string): string =>
 /** What is shown of it, branch by branch as chosen, as a whole HTML document. */
 export function asPage({ title, turns }: Talk, system: string): string {
   const name = escaped(title === '' ? 'Conversation' : title);
-  const articles = turns.map(({ who, toPeople, question, answer, state }) => {
-    const asked = `<p class="by">${escaped(who.name)}${toPeople ? ' (to people)' : ''}</p>\n<p class="said">${escaped(question)}</p>`;
+  const articles = turns.map((turn) => {
+    const { who, toPeople, answer, state } = turn;
+    const asked = `<p class="by">${escaped(who.name)}${toPeople ? ' (to people)' : ''}</p>\n<p class="said">${escaped(toldText(saidIn(turn)))}</p>`;
     const stopped = state.kind === 'stopped' ? ' (stopped)' : '';
     const answered = answer === '' ? '' : `\n<p class="by">Model${stopped}</p>\n${answerHtml(answer)}`;
     return `<article>\n${asked}${answered}\n</article>`;

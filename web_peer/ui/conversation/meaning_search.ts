@@ -2,6 +2,7 @@
 
 import { signal } from '@preact/signals';
 
+import { toldText } from '../../src/conversation/picture_marks';
 import { textOf } from '../../src/errors';
 import { type Conversation, messagesOf } from '../../src/state/conversations';
 import type { MeaningView, NearLine } from '../app/view';
@@ -33,7 +34,7 @@ export function passagesOf(all: Iterable<readonly [string, Conversation]>): Pass
   const found: { readonly whenMs: number; readonly passage: Passage }[] = [];
   for (const [talk, { title, messages }] of all) {
     for (const { text, whenMs } of messagesOf(messages)) {
-      for (const part of partsOf(text)) {
+      for (const part of partsOf(toldText(text))) {
         found.push({ whenMs, passage: { talk, title: title === '' ? 'Untitled' : title, text: part } });
       }
     }

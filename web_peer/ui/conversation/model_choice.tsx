@@ -14,12 +14,19 @@ export function answeringOf(
 ): AnsweringView {
   const found = models.find((each) => each.name === name);
   if (found !== undefined) return found;
-  if (name === '' && hasOwn) return { name, label: model, context, answers, whyNot };
+  if (name === '' && hasOwn) return { name, label: model, context, answers, whyNot, sees: false };
   const why =
     name === ''
       ? 'This mesh has no model of its own: choose one that answers here.'
       : `${name} is not offered any more: choose another model.`;
-  return { name, label: name || 'The model it began with', context: 0, answers: false, whyNot: why };
+  return {
+    name,
+    label: name || 'The model it began with',
+    context: 0,
+    answers: false,
+    whyNot: why,
+    sees: false,
+  };
 }
 
 /** A list of the models to choose from; nothing where there is no choice. */

@@ -8,6 +8,7 @@ import { CopyButton } from '../kit/copy_button';
 import { Icon, type IconName } from '../kit/icons';
 import { type Block, GrowingMarkdown } from './markdown';
 import { Disc } from '../kit/avatar';
+import { AskedPictures } from './pictures';
 import type { AnswerFacts, Branch, Turn, View } from '../app/view';
 import { rateText } from '../kit/formatting';
 
@@ -215,7 +216,8 @@ function Message({ turn, view, shared, write }: { turn: Turn; view: View; shared
             {turn.toPeople && <span>to people, not the model</span>}
           </p>
         )}
-        <p class="question">{turn.question}</p>
+        <AskedPictures pictures={turn.pictures} />
+        {turn.question !== '' && <p class="question">{turn.question}</p>}
         <div class="said-foot">
           <Branches
             branch={turn.branch}

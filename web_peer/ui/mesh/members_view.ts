@@ -30,6 +30,8 @@ export interface Seen {
   readonly lost: boolean; // the coordinator is gone and its part of the model with it
   readonly unreached: ReadonlySet<string>; // members to whom this tab's connection ended
   readonly askable: ReadonlySet<string>; // further models that are known to take questions, by name
+  readonly sees: ReadonlySet<string>; // models that can be asked with pictures, by name; "" the mesh's own
+  readonly hears: ReadonlySet<string>; // models that write what is said, and answer nothing
 }
 
 /** `text` with names for peer ids, layers for units, and the form of a sentence. */
@@ -95,6 +97,7 @@ export function meshView(state: MeshState, seen: Seen): MeshView {
     answers: hasOwn ? canAnswer(state, seen) : models.some(({ answers }) => answers),
     whyNot: hasOwn ? whyNot(state, names, seen) : (models[0]?.whyNot ?? whyNot(state, names, seen)),
     coordination: coordinationOf(names, seen),
+    writes: writerOf(state, seen),
   };
 }
 
@@ -103,6 +106,12 @@ function labelOf(models: readonly AnsweringView[]): string {
   const [first] = models;
   if (first === undefined) return '';
   return models.length === 1 ? first.label : `${models.length} models`;
+}
+
+/** The first model by name that would write now what is said. */
+function writerOf(state: MeshState, seen: Seen): string {
+  const names = [...seen.hears].sort();
+  return names.find((name) => canAnswer(seenAs(state, name), { ...seen, lost: false })) ?? '';
 }
 
 /** Whether a question would be answered now by the model of `state`. */
@@ -127,9 +136,10 @@ function answeringViews(
     context: sight.model?.context ?? 0,
     answers: canAnswer(sight, around),
     whyNot: whyNot(sight, names, around),
+    sees: seen.sees.has(name),
   });
   const further = [...state.decoders.keys()]
-    .filter((name) => own !== null || seen.askable.has(name))
+    .filter((name) => (own !== null || seen.askable.has(name)) && !seen.hears.has(name))
     .sort()
     .map((name) => viewOf(name, name, seenAs(state, name), { ...seen, lost: false }));
   return own === null ? further : [viewOf('', modelName(own.name), state, seen), ...further];

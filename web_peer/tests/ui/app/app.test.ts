@@ -144,6 +144,8 @@ const SEEN: Seen = {
   left: [],
   online: true,
   lost: false,
+  sees: new Set(),
+  hears: new Set(),
   unreached: new Set(),
   askable: new Set(),
 };
@@ -236,13 +238,16 @@ describe('the mesh as shown', () => {
       ['other', decoder],
       ['huge', lacks],
     ]);
-    expect(meshView({ ...serves, decoders }, SEEN).models).toEqual([
-      { name: '', label: 'SmolLM2 135M Instruct', context: 2048, answers: true, whyNot: '' },
+    const hears = { ...decoder, model: 'z' };
+    const all = new Map([...decoders, ['writer', hears]]);
+    const seen = { ...SEEN, sees: new Set(['other']), hears: new Set(['writer']) };
+    expect(meshView({ ...serves, decoders: all }, seen).models).toEqual([
+      { name: '', label: 'SmolLM2 135M Instruct', context: 2048, answers: true, whyNot: '', sees: false },
       {
-        ...{ name: 'huge', label: 'huge', context: 512, answers: false },
+        ...{ name: 'huge', label: 'huge', context: 512, answers: false, sees: false },
         whyNot: 'The mesh cannot answer now: it lacks 12 MiB.',
       },
-      { name: 'other', label: 'other', context: 512, answers: true, whyNot: '' },
+      { name: 'other', label: 'other', context: 512, answers: true, whyNot: '', sees: true },
     ]);
     const foundedWithout = { ...serves, decoders, model: null };
     expect(meshView(foundedWithout, SEEN)).toMatchObject({ models: [], inWords: false, hasOwn: false });

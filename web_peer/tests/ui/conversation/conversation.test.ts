@@ -71,6 +71,7 @@ const around = (more: Partial<Around> = {}): Around => ({
   typing: new Set(),
   chosen: new Map(),
   open: () => false,
+  picture: () => '',
   making: ({ text, tokens }) => ({ text, tokens, waits: '', stalled: false, facts: null }),
   readable: (text) => text,
   name: () => null,

@@ -1,5 +1,6 @@
 /* Which conversation a tab begins with, who reads one that begins, and where they are kept. */
 
+import type { Prompt } from '../../../src/model/tokenizer';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
 import { NoPlan } from '../../../src/errors';
@@ -105,8 +106,11 @@ function seat({
   } satisfies Surroundings;
   const talks = new Talks(around);
   // As long as what is said.
-  const chat = (messages: readonly { readonly content: string }[]): Promise<number[]> =>
-    Promise.resolve(messages.flatMap(({ content }) => Array.from(content, () => 1)));
+  const chat = (messages: readonly { readonly content: string }[]): Promise<Prompt> =>
+    Promise.resolve({
+      tokens: messages.flatMap(({ content }) => Array.from(content, () => 1)),
+      pictures: [],
+    });
   const text = { encodeChat: () => [1, 2, 3] };
   const answering = (name: string): Promise<unknown> =>
     name === WITHDRAWN

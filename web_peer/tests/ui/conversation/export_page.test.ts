@@ -14,8 +14,9 @@ const DONE: AnswerState = { kind: 'done', facts: { tokens: 2, firstTokenS: 0, to
 const ONE = { at: 1, of: 1 };
 
 function turn(more: Partial<Turn>): Turn {
-  const said = { id: '1', who: ANN, toPeople: false, question: 'Why?', branch: ONE, answer: 'Because.' };
-  return { ...said, model: '', asker: null, answers: ONE, state: DONE, open: false, ...more };
+  const said = { id: '1', who: ANN, toPeople: false, question: 'Why?', pictures: [] };
+  const rest = { branch: ONE, answer: 'Because.' };
+  return { ...said, ...rest, model: '', asker: null, answers: ONE, state: DONE, open: false, ...more };
 }
 
 function pageOf(turns: readonly Turn[], title = 'Fish', system = ''): Document {

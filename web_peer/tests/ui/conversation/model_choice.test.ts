@@ -12,7 +12,14 @@ import type { AnsweringView, MeshView, View } from '../../../ui/app/view';
 import { NO_TALK } from '../../../ui/conversation/conversation_view';
 import { answeringOf, ModelChoice } from '../../../ui/conversation/model_choice';
 
-const OWN: AnsweringView = { name: '', label: 'SmolLM2', context: 2048, answers: true, whyNot: '' };
+const OWN: AnsweringView = {
+  name: '',
+  label: 'SmolLM2',
+  context: 2048,
+  answers: true,
+  whyNot: '',
+  sees: false,
+};
 const OTHER: AnsweringView = { ...OWN, name: 'other', label: 'other', context: 512 };
 
 afterEach(() => render(null, document.body));
