@@ -197,7 +197,7 @@ class Gateway:
         self._transcriptions = Transcriptions(mesh)
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
-        own = AnsweringModel(mesh.view, mesh.model, mesh.sessions)
+        own = AnsweringModel(mesh.view, mesh.model, mesh.sessions, open_run=mesh.open_run)
         self._own = AskedModel(own, options.max_waiting, options.full_wait_s)
         self._further: dict[tuple[str, str], AskedModel] = {}  # by name and id, once it was asked
         self._known_plain: Jobs | None = None

@@ -25,6 +25,8 @@ from planner.importers.encoders.folder import EncoderFolder
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, Source, answering, locate
+from planner.importers.seq2seq.folder import Seq2SeqModel
+from planner.importers.seq2seq.storing import put_encoder
 from planner.importers.speech.storing import put_encoded
 from planner.importers.speech.whisper import WhisperModel
 from planner.importers.vision.folder import SourceVision
@@ -342,6 +344,15 @@ def _put(
         ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
         return model_id
     sight = None
+    if isinstance(source, Seq2SeqModel):
+        _check_text(source)
+        with counting(f"cut and compare the encoder of {source.name}", "borders") as progress:
+            text = put_encoder(source, store, progress, say)
+        with counting(f"import {source.name} as {weights}") as progress:
+            model_id = build_model(source, weights, store, progress, expert_units=expert_units, text=text)
+        contents.check()
+        ImportIndex(store.root).keep(source.name, weights, contents, model_id, _shown(contents, asked))
+        return model_id
     if isinstance(source, SourceVision):
         assert source.decoder is not None
         assert source.sight is not None

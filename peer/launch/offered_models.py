@@ -75,15 +75,19 @@ def served_of_store(
             own = found
         elif own is None or found.model_id != own.model_id:
             offered += _offers(store, found, room, None)
-    if own is not None and own.sight and all(each.model != own.sight for each in offered):
-        offered.append(_sight(store, own))
+    if own is not None and own.beside and all(each.model != own.beside for each in offered):
+        offered.append(_beside(store, own, own.name))
     return own.model_id if own is not None else None, offered
 
 
-def _sight(store: Store, found: StoredModel) -> ModelOffered:
-    """The offer of the towers that a model sees with, under their own name as far as an offer may have it."""
-    name = decode_graph_manifest(store.manifest_bytes(found.sight)).name
-    return offer_of(found.sight, _NOT_IN_NAMES.sub("-", name)[-MAX_NAME:].lstrip("-._:+") or "sight")
+def _beside(store: Store, found: StoredModel, called: str) -> ModelOffered:
+    """The offer of what makes rows for a model: of an encoder, under the name of the model `called` so; of what it sees
+    with, under its own as far as an offer may have it.
+    """
+    if decode_manifest(store.manifest_bytes(found.model_id)).sight is None:
+        return offer_of(found.beside, f"{called}.encoder")
+    name = decode_graph_manifest(store.manifest_bytes(found.beside)).name
+    return offer_of(found.beside, _NOT_IN_NAMES.sub("-", name)[-MAX_NAME:].lstrip("-._:+") or "sight")
 
 
 def _offers(store: Store, found: StoredModel, room: Room, called: str | None) -> list[Offered]:
@@ -91,12 +95,9 @@ def _offers(store: Store, found: StoredModel, room: Room, called: str | None) ->
         return [offer_of(found.model_id, called or found.name)]
     manifest = decode_manifest(store.manifest_bytes(found.model_id))
     context = min(room.context or CONTEXT, manifest.context)
-    parts: list[Offered] = []
-    if manifest.speech is not None:  # a recording takes its rows, whatever was said of conversations
-        context = manifest.context
-        parts = [offer_of(manifest.speech.encoder, f"{called or manifest.name}.encoder")]
-    if found.sight:
-        parts = [_sight(store, found)]
+    if manifest.speech is not None or manifest.source is not None:
+        context = manifest.context  # its rows take their room, whatever was said of conversations
+    parts: list[Offered] = [_beside(store, found, called or manifest.name)] if found.beside else []
     wanted = DecoderOffered(
         called or manifest.name,
         found.model_id,

@@ -27,8 +27,8 @@ class Kind(Enum):
 @dataclass(frozen=True, slots=True)
 class StoredModel:
     """One model of a store. `kind`: what it does. `units`: names of its units; `blobs`: what it is made of, each once.
-    `whole`: every blob is here, so it can be served from this store if none is damaged. Towers that a
-    model sees with are a part of it.
+    `whole`: every blob is here, so it can be served from this store if none is damaged. What makes rows
+    for a model is a part of it.
     """
 
     model_id: str
@@ -38,7 +38,9 @@ class StoredModel:
     units: tuple[str, ...]
     blobs: tuple[BlobRef, ...]
     whole: bool
-    sight: str = ""  # the id of the towers that it sees with; "": it sees nothing
+    beside: str = (
+        ""  # the id of the model that makes rows for it: its encoder, or what it sees with; "": there is none
+    )
 
     @property
     def bytes(self) -> int:
@@ -52,29 +54,33 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         manifest = _manifest(store.manifest_bytes(model_id))
     except (CorruptStore, NotInStore):
         return None
-    whole = True
+    whole, beside = True, ""
     match manifest:
         case GraphManifest():
             kind, weights = _kind(manifest), "onnx"
             units = tuple(unit.name for unit in manifest.units)
             words = () if manifest.text is None else (manifest.text.tokenizer,)
-            seen = () if manifest.picture is None else (manifest.picture.graph,)
-            every = (*words, *seen, *manifest.blobs(0, len(units)))
+            pixels = () if manifest.picture is None else (manifest.picture.graph,)
+            every = (*words, *pixels, *manifest.blobs(0, len(units)))
         case Manifest():
             kind = Kind.ANSWERS if manifest.speech is None else Kind.SPEECH
             weights = manifest.weights
             units = tuple(unit.name for unit in manifest.units)
             every = (manifest.tokenizer, *manifest.blobs(0, len(units)))
-            if manifest.speech is not None:
-                encoder = stored_model(store, manifest.speech.encoder)
-                if encoder is None or encoder.kind is not Kind.GRAPH:
+            encoder = _encoder_of(manifest)
+            if encoder:
+                read = stored_model(store, encoder)
+                if read is None or read.kind is not Kind.GRAPH:
                     return None
-                units = (*(f"encoder.{unit}" for unit in encoder.units), *units)
-                every = (manifest.speech.spectrogram, *every, *encoder.blobs)
+                units = (*(f"encoder.{unit}" for unit in read.units), *units)
+                every = (*every, *read.blobs)
+            if manifest.speech is not None:
+                every = (manifest.speech.spectrogram, *every)
             if manifest.sight is not None:
-                beside = stored_model(store, manifest.sight.model)
-                whole = beside is not None and beside.kind is Kind.GRAPH and beside.whole
-                every += beside.blobs if beside is not None else ()
+                seen = stored_model(store, manifest.sight.model)
+                whole = seen is not None and seen.kind is Kind.GRAPH and seen.whole
+                every += seen.blobs if seen is not None else ()
+            beside = encoder or (manifest.sight.model if manifest.sight is not None else "")
         case _:
             assert_never(manifest)
     blobs = {blob.sha256: blob for blob in every}
@@ -86,7 +92,7 @@ def stored_model(store: Store, model_id: str) -> StoredModel | None:
         units,
         tuple(blobs.values()),
         whole and all(store.has_blob(blob) for blob in blobs.values()),
-        manifest.sight.model if isinstance(manifest, Manifest) and manifest.sight is not None else "",
+        beside,
     )
 
 
@@ -98,6 +104,13 @@ def check_blobs(store: Store, model: StoredModel, progress: Callable[[int, int],
             store.verify_blob(blob)  # and says why
         done += blob.bytes
         progress(done, model.bytes)
+
+
+def _encoder_of(manifest: Manifest) -> str:
+    """The id of the model whose rows each of its conversations begins with; "" where there is none."""
+    if manifest.speech is not None:
+        return manifest.speech.encoder
+    return manifest.source.encoder if manifest.source is not None else ""
 
 
 def _kind(manifest: GraphManifest) -> Kind:

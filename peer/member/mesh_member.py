@@ -150,7 +150,7 @@ class MeshMember:
 
     def conversation(self) -> Conversation:
         """A new conversation with the model. Close it when it is over. Raises NoPlan before the model is known."""
-        return AnsweringModel(self.view, self.model, self.sessions).conversation()
+        return AnsweringModel(self.view, self.model, self.sessions, open_run=self.open_run).conversation()
 
     async def answering(self, name: str | None = None) -> AnsweringModel:
         """The model that answers in words under that name, once its tokenizer is here; None: the mesh's own. Raises
@@ -159,14 +159,14 @@ class MeshMember:
         """
         own = self.view.state.model
         if name is None or (own is not None and own.name == name):
-            return AnsweringModel(self.view, self.model, self.sessions)
+            return AnsweringModel(self.view, self.model, self.sessions, open_run=self.open_run)
         if self._fetcher is None:
             raise NoPlan("this peer is not in its mesh yet")
         found = self.parts.decoders.named(name)
         await found.learn(self._fetcher)
         if self._pins is not None:
             await found.keep_ends(self._fetcher, self._pins)
-        return found.answering
+        return replace(found.answering, open_run=self.open_run)
 
     def fetch_by(self, fetcher: Fetcher) -> None:
         """Takes what gets the manifests of the models that are offered beside the mesh's own."""
@@ -277,7 +277,7 @@ class MeshMember:
         def others_bytes() -> int:
             return taken_bytes(replace(self.view.state, plan=None, proposed=None)).get(self.me, 0)
 
-        answering = AnsweringModel(self.view, self.model, self.sessions)
+        answering = AnsweringModel(self.view, self.model, self.sessions, open_run=self.open_run)
         own = self.audit = ModelAudit(self.links, answering, self.stage, self.start, others_bytes)
         if fetcher is not None:
             fetcher.on_given(own.accounts.given)  # pieces of any model

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Final, Protocol
@@ -19,6 +19,7 @@ from peer.model.prompts import Prompt, Prompts
 from peer.model.tokenizer import StopStrings, StreamingDetokenizer
 from peer.origin.arithmetic_changes import Crossing, Crossings, parts_of
 from peer.origin.session_host import Outcome, SessionHost
+from peer.origin.source_rows import Sourced
 from peer.session.effects import Broken, Emit, Ended, Reason
 from peer.session.given_rows import GivenRows
 from peer.session.origin import Ask, Heard, OriginSession, Phase, room_for
@@ -178,14 +179,22 @@ class Conversation:
     """Questions and answers over one of `sessions`. Use one at a time; several conversations run side by side."""
 
     def __init__(
-        self, sessions: SessionHost, prompts: Prompts, session: bytes, ends: Ends | None = None
+        self,
+        sessions: SessionHost,
+        prompts: Prompts,
+        session: bytes,
+        ends: Ends | None = None,
+        sources: Callable[[Sequence[int]], Awaitable[Sourced]] | None = None,
     ) -> None:
-        """`ends`: embedding and head, where no other peer is to handle token ids."""
+        """`ends`: embedding and head, where no other peer is to handle token ids. `sources`: prompts are source texts,
+        and what it makes of one is asked.
+        """
         self._sessions = sessions
         self._links = sessions.links
         self._view = sessions.view
         self._prompts = prompts
         self._text = prompts.text
+        self._sources = sources
         self._core = OriginSession(session, self._links.me, ends)
         self._outcomes: asyncio.Queue[Outcome] = asyncio.Queue()
         self._line: asyncio.Task[str] | None = None  # while it waits for a session
@@ -253,6 +262,9 @@ class Conversation:
         begun, call = time.perf_counter(), _Call()
         self._calls.add(call)
         try:
+            if self._sources is not None:
+                found = await self._sources(prompt)
+                prompt, settings = found.prompt, replace(settings, rows=found.rows, front=0)
             asked = await self._begin(call, prompt, settings, begun_before)
             words = self._text.stream()
             for token in begun_before.ids if begun_before is not None else ():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from peer.errors import BadCommand, CannotServe, NoPlan
@@ -10,18 +11,22 @@ from peer.limits import SESSION_BYTES
 from peer.model.local_model import LocalModel
 from peer.origin.answer_stream import Conversation
 from peer.origin.session_host import SessionHost
+from peer.origin.source_rows import OpenRun, Sourced, sourced
 from peer.replication.decoder_view import ModelView
 from peer.state.generated.commands import ModelChosen
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweringModel:
-    """`view` is the mesh as if this model were its own; `mark`: what the ids of its sessions begin with."""
+    """`view` is the mesh as if this model were its own; `mark`: what the ids of its sessions begin with; `open_run`
+    begins runs of models that it offers, None where source texts are not to be read.
+    """
 
     view: ModelView
     model: LocalModel
     sessions: SessionHost
     mark: bytes = b""
+    open_run: OpenRun | None = None
 
     @property
     def chosen(self) -> ModelChosen:
@@ -56,4 +61,22 @@ class AnsweringModel:
         if session is not None and not session.startswith(self.mark):
             raise BadCommand("expected a session of the model that answers")
         own = self.sessions.own_ends if session is None else None
-        return Conversation(self.sessions, self.model.prompts, session or self.new_session(), own)
+        if own is not None and self._reads_sources:
+            raise CannotServe(
+                f"{self.chosen.name} has its source texts read by an encoder of the mesh: ask it without --pin-ends"
+            )
+        if self.open_run is None and self._reads_sources:
+            raise CannotServe(f"{self.chosen.name} is asked with source texts, which are not read here")
+        sources = self._sourced if self._reads_sources else None
+        return Conversation(self.sessions, self.model.prompts, session or self.new_session(), own, sources)
+
+    @property
+    def _reads_sources(self) -> bool:
+        return self.model.manifest is not None and self.model.manifest.source is not None
+
+    async def _sourced(self, tokens: Sequence[int]) -> Sourced:
+        manifest = self.model.manifest
+        assert manifest is not None
+        assert manifest.source is not None
+        assert self.open_run is not None
+        return await sourced(tokens, manifest, manifest.source, self.view.state, self.open_run)

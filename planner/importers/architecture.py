@@ -140,6 +140,9 @@ class Architecture:
     norm_bias: bool = False
     norm_before: bool = True  # of what attention and feed-forward take
     norm_after: bool = False  # of what they make, before it is added
+    norm_sum: bool = False  # of the sum, instead of one before
+    norm_last: bool = True  # of what the head takes
+    embed_norm: bool = False  # of embeddings with their positions
     head_norm: HeadNorm = "head"
     parallel: bool = False
     one_norm: bool = False  # of a parallel block: feed-forward takes what attention takes
@@ -174,6 +177,10 @@ class Architecture:
     encoded: int = (
         0  # rows of an encoder that a conversation begins with; every token looks at them (cross-attention)
     )
+    marked: bool = False  # as many as they are, with a mark in each; `encoded`: at most
+    buckets: int = 0  # of distances of tokens that have a bias of their own in each head; 0: none has
+    far: int = 128  # from which distance on all are one bucket
+    logit_bias: bool = False
     rope_amplitude: float = 1.0  # of dimensions that rotary table 0 turns, in q and in k
     rope_base_1: float | None = None  # of rotary table 1, which has no scaling; None: there is none
     pattern: tuple[BlockKind, ...] = (BlockKind(),)  # block i is of kind i modulo their number
@@ -181,9 +188,9 @@ class Architecture:
     @property
     def row(self) -> int:
         """Values of a row that crosses borders: where experts of a block are in several units, what a block's experts
-        take stands before the sum of what they made so far.
+        take stands before the sum of what they made so far; where rows of an encoder have a mark, it stands last.
         """
-        return 2 * self.hidden if self.expert_units > 1 else self.hidden
+        return 2 * self.hidden if self.expert_units > 1 else self.hidden + self.marked
 
     def experts_of(self, part: int) -> range:
         """The experts of a block that lie in its unit `part`."""
@@ -207,7 +214,8 @@ class Architecture:
 class SourceModel(Protocol):
     """A model opened for import. Tensor names are ours:
 
-    embed.weight, embed.positions (positions), head.weight (absent when tied), head.norm, and per block i:
+    embed.weight, embed.positions (positions), embed.norm (embed_norm), embed.relative (buckets), head.weight (absent
+    when tied), head.norm (norm_last), head.bias (logit_bias), and per block i:
     attn.{i}.norm, attn.{i}.q|k|v|o, attn.{i}.q_bias|k_bias|v_bias (qkv_bias), attn.{i}.o_bias, attn.{i}.q_norm|k_norm
     (qk_norm), ffn.{i}.norm, ffn.{i}.gate (gated), ffn.{i}.up|down, ffn.{i}.gate_bias|up_bias|down_bias (ffn_bias),
     instead of q, k and v of a latent attention attn.{i}.q (or attn.{i}.q_a|q_a_norm|q_b: query_rank), attn.{i}.kv_a,

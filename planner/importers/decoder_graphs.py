@@ -2,71 +2,101 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from onnx import TensorProto, helper
 
 from planner.importers.architecture import Architecture, BlockKind, Latent, Tempering
+from planner.importers.distance_buckets import buckets_behind
 from planner.importers.rotary import turning
 from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
 
 LEAST_SHARES: Final = 1e-20  # of all that are chosen together, where each is a sigmoid
 NEVER: Final = -1e30  # the score of an expert in a group that is not chosen
+MARK_VALUES: Final = 2  # of a head that counts marks
+MARK: Final = 1 / 1024  # of a row for each row that was encoded: no row grows long by it
+FAR: Final = -1e18  # added to the score of a position that is not looked at: its share is exactly 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What a unit takes. `rows`: (batch, tokens, hidden); `mark`: what stands behind them, "" where nothing does.
+    `border`: int64 (batch, tokens, 1), how many encoded rows the conversation of a token begins with, "" where it has
+    none; `is_token`: whether a row is a token's, and was not encoded.
+    """
+
+    rows: str
+    mark: str = ""
+    border: str = ""
+    is_token: str = ""
 
 
 def embed_graph(a: Architecture) -> bytes:
     """Rows of tokens."""
     graph = UnitGraph()
     rows = _scaled(graph, graph.embedding("embed", a.vocab, a.hidden), a.embedding_scale)
+    if a.marked:
+        none = graph.constant(np.array(0, np.float32))
+        mark = graph.one("Mul", graph.one("Gather", rows, graph.sizes(0), axis=-1), none)
+        return graph.finish(graph.one("Concat", rows, mark, axis=-1))
     return graph.finish(_row(graph, a, rows, rows))
 
 
-def attn_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
-    """Attention of a block. `positions`: rows of the table of positions are added first."""
+def attn_graph(a: Architecture, kind: BlockKind, first: bool = False) -> bytes:
+    """Attention of a block. `first`: of the first one, where positions, their norm and what counts encoded rows are."""
     graph = UnitGraph()
-    rows = _with_positions(graph, a) if positions else _halves(graph, a)[0]
+    taken = _taken(graph, a, first)
+    rows = _placed(graph, a, taken) if first else taken.rows
     normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
-    made = graph.one("Add", rows, _after(graph, a, _attention(graph, a, kind, normed), "after"))
+    made = _sum(graph, a, rows, _after(graph, a, _attention(graph, a, kind, normed, taken), "after"))
     made = _row(graph, a, made, made)
-    return graph.finish(_of_tokens(graph, a, made))
+    return graph.finish(_of_tokens(graph, taken, made))
 
 
 def cross_graph(a: Architecture) -> bytes:
     """Attention of the tokens of a block to the encoded rows, whose keys and values are made as these rows pass."""
     graph = UnitGraph()
-    width = a.heads * a.head_size
+    taken, width = _taken(graph, a), a.heads * a.head_size
+    rows = taken.rows
     bias = "{}.bias".format if a.qkv_bias else (lambda _: "")
-    q = graph.linear(_norm(graph, a, INPUT, "norm"), "q", width, a.hidden, bias=bias("q"))
-    kv = graph.linear(INPUT, "kv", 2 * width, a.hidden, bias=bias("kv"))
+    normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
+    q = graph.linear(normed, "q", width, a.hidden, bias=bias("q"))
+    kv = graph.linear(rows, "kv", 2 * width, a.hidden, bias=bias("kv"))
     k, v = graph.add("Split", kv, graph.sizes(width, width), outputs=2, axis=-1)
     more = {} if a.attention_scale is None else {"scale": a.attention_scale}
+    seen = _seen(graph, taken, encoded=True)
     attended = graph.attention(
-        q, k, v, heads=a.heads, kv_heads=a.heads, head_size=a.head_size, rotary=-1, stop=a.encoded, **more
+        q, k, v, "", seen, heads=a.heads, kv_heads=a.heads, head_size=a.head_size, rotary=-1, **more
     )
     looked = graph.linear(attended, "o", a.hidden, width, bias="o.bias" if a.o_bias else "")
-    return graph.finish(_of_tokens(graph, a, graph.one("Add", INPUT, looked)))
+    return graph.finish(_of_tokens(graph, taken, _sum(graph, a, rows, looked)))
 
 
 def ffn_graph(a: Architecture, part: int = 0) -> bytes:
     """Feed-forward of a block; of one with experts in several units, that of unit `part`."""
     graph = UnitGraph()
-    rows, sums = _halves(graph, a)
-    normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
     if a.experts:
+        rows, sums = _halves(graph, a)
+        normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
         made = _experts(graph, a, normed, sums, part)
         return graph.finish(_row(graph, a, made if part == a.expert_units - 1 else rows, made))
-    made = graph.one("Add", rows, _after(graph, a, _feed_forward(graph, a, normed), "after"))
-    return graph.finish(_row(graph, a, *[_of_tokens(graph, a, made)] * 2))
+    taken = _taken(graph, a)
+    rows = taken.rows
+    normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
+    made = _sum(graph, a, rows, _after(graph, a, _feed_forward(graph, a, normed), "after"))
+    return graph.finish(_row(graph, a, *[_of_tokens(graph, taken, made)] * 2))
 
 
-def block_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> bytes:
+def block_graph(a: Architecture, kind: BlockKind, first: bool = False) -> bytes:
     """A block whose halves take the same rows."""
     graph = UnitGraph()
-    rows = _with_positions(graph, a) if positions else INPUT
+    taken = _taken(graph, a)
+    rows = _placed(graph, a, taken) if first else taken.rows
     normed = _norm(graph, a, rows, "norm") if a.norm_before else rows
     other = _norm(graph, a, rows, "ffn_norm") if a.norm_before and not a.one_norm else normed
-    attended = _after(graph, a, _attention(graph, a, kind, normed), "after")
+    attended = _after(graph, a, _attention(graph, a, kind, normed, taken), "after")
     inner = _after(graph, a, _feed_forward(graph, a, other), "ffn_after")
     return graph.finish(graph.one("Add", rows, graph.one("Add", attended, inner)))
 
@@ -74,8 +104,11 @@ def block_graph(a: Architecture, kind: BlockKind, positions: bool = False) -> by
 def head_graph(a: Architecture) -> bytes:
     """Logits of rows."""
     graph = UnitGraph()
-    normed = _norm(graph, a, _halves(graph, a)[0], "norm")
-    logits = graph.linear(normed, "embed" if a.tied_embedding else "head", a.vocab, a.hidden)
+    rows = graph.add("Split", INPUT, graph.sizes(a.hidden, 1), outputs=2, axis=-1)[0] if a.marked else ""
+    rows = rows or _halves(graph, a)[0]
+    normed = _norm(graph, a, rows, "norm") if a.norm_last else rows
+    weight, bias = "embed" if a.tied_embedding else "head", "logits" if a.logit_bias else ""
+    logits = graph.linear(normed, weight, a.vocab, a.hidden, bias=bias)
     logits = _scaled(graph, logits, a.logit_scale)
     if a.logit_softcap is not None:
         cap = graph.constant(np.array(a.logit_softcap, np.float32))
@@ -99,26 +132,94 @@ def _after(graph: UnitGraph, a: Architecture, made: str, weight: str) -> str:
     return _scaled(graph, normed, a.residual_scale)
 
 
-def _with_positions(graph: UnitGraph, a: Architecture) -> str:
-    places = graph.positions()
-    last = graph.constant(np.array(a.positions - 1, np.int64))
-    if a.encoded:
-        begun = graph.one("Sub", places, graph.constant(np.array(a.encoded, np.int64)))
-        places = graph.one("Max", begun, graph.constant(np.array(0, np.int64)))
-    added = graph.one("Gather", "positions", graph.one("Min", places, last), axis=0)
-    return _of_tokens(graph, a, graph.one("Add", INPUT, added))
+def _sum(graph: UnitGraph, a: Architecture, rows: str, made: str) -> str:
+    """`made` added to the rows."""
+    found = graph.one("Add", rows, made)
+    return _norm(graph, a, found, "norm") if a.norm_sum else found
 
 
-def _of_tokens(graph: UnitGraph, a: Architecture, made: str) -> str:
-    """`made` of tokens; rows that were encoded pass as they are."""
+def _taken(graph: UnitGraph, a: Architecture, first: bool = False) -> _Taken:
+    """`first`: the unit counts the encoded rows, and makes that the mark of tokens."""
     if not a.encoded:
-        return made
+        return _Taken(_halves(graph, a)[0])
+    if not a.marked:
+        places = graph.one("Unsqueeze", graph.positions(), graph.sizes(-1))
+        border = graph.constant(np.full((1, 1, 1), a.encoded, np.int64))
+        return _Taken(INPUT, "", border, graph.one("GreaterOrEqual", places, border))
+    rows, mark = graph.add("Split", INPUT, graph.sizes(a.hidden, 1), outputs=2, axis=-1)
+    if first:
+        mark = _counted(graph, mark)
+    unit = graph.constant(np.array(1 / MARK, np.float32))
+    rounded = graph.one("Round", graph.one("Mul", mark, unit))
+    border = graph.one("Cast", rounded, to=TensorProto.INT64)
+    return _Taken(rows, mark, border, graph.one("Greater", border, graph.sizes(0)))
+
+
+def _counted(graph: UnitGraph, mark: str) -> str:
+    """The marks of rows where those that were encoded came with 1 and tokens with 0: 0 for the former, for a token how
+    many of them its conversation begins with, times MARK. It is the mean over all positions so far, times their number.
+    """
+    both = graph.one("Concat", mark, mark, axis=-1)
+    alike = graph.one("Mul", both, graph.constant(np.array(0, np.float32)))
+    means = graph.attention(
+        alike, alike, both, heads=1, kv_heads=1, head_size=MARK_VALUES, rotary=-1, state=1, scale=1.0
+    )
+    mean = graph.one("Gather", means, graph.sizes(0), axis=-1)
     places = graph.one("Unsqueeze", graph.positions(), graph.sizes(-1))
-    is_token = graph.one("GreaterOrEqual", places, graph.constant(np.array(a.encoded, np.int64)))
-    return graph.one("Where", is_token, made, INPUT)
+    behind = graph.one("Add", places, graph.sizes(1))
+    count = graph.one("Mul", mean, graph.one("Cast", behind, to=TensorProto.FLOAT))
+    of_tokens = graph.one("Sub", graph.constant(np.array(1, np.float32)), mark)
+    whole = graph.one("Mul", graph.one("Round", count), of_tokens)
+    return graph.one("Mul", whole, graph.constant(np.array(MARK, np.float32)))
 
 
-def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) -> str:
+def _placed(graph: UnitGraph, a: Architecture, taken: _Taken) -> str:
+    """The rows with what is added by their position, and the norm of both."""
+    rows = taken.rows
+    if a.positions:
+        places = graph.positions()
+        last = graph.constant(np.array(a.positions - 1, np.int64))
+        if taken.border:
+            begun = graph.one("Sub", places, graph.one("Squeeze", taken.border, graph.sizes(-1)))
+            places = graph.one("Max", begun, graph.constant(np.array(0, np.int64)))
+        added = graph.one("Gather", "positions", graph.one("Min", places, last), axis=0)
+        rows = graph.one("Add", rows, added)
+    return _norm(graph, a, rows, "embed_norm") if a.embed_norm else rows
+
+
+def _of_tokens(graph: UnitGraph, taken: _Taken, made: str) -> str:
+    """`made` of tokens; rows that were encoded pass as they are."""
+    if not taken.is_token:
+        return made
+    kept = graph.one("Where", taken.is_token, made, taken.rows)
+    return graph.one("Concat", kept, taken.mark, axis=-1) if taken.mark else kept
+
+
+def _seen(graph: UnitGraph, taken: _Taken, *, encoded: bool) -> str:
+    """What is added to scores so that encoded rows, or tokens, alone are looked at: (batch, 1, tokens, total)."""
+    cached = graph.cached()
+    before = graph.one("Less", cached, taken.border)
+    none, far = (graph.constant(np.array(value, np.float32)) for value in (0, FAR))
+    added = graph.one("Where", before, *((none, far) if encoded else (far, none)))
+    if not taken.mark:  # the border is the same for all
+        sizes = graph.one("Shape", graph.positions()), graph.one("Shape", cached)
+        axes = graph.one("Concat", *sizes, axis=0)
+        added = graph.one("Expand", added, axes)
+    return graph.one("Unsqueeze", added, graph.sizes(1))
+
+
+def _by_distance(graph: UnitGraph, a: Architecture) -> str:
+    """What is added to scores by how far back a token is looked at: (batch, heads, tokens, total)."""
+    places = graph.one("Unsqueeze", graph.positions(), graph.sizes(-1))
+    back = graph.one("Sub", places, graph.cached())
+    held = graph.one("Max", back, graph.constant(np.array(0, np.int64)))
+    held = graph.one("Min", held, graph.constant(np.array(a.far, np.int64)))
+    bucket = graph.one("Gather", graph.constant(buckets_behind(a.buckets, a.far)), held, axis=0)
+    found = graph.one("Gather", "relative", bucket, axis=0)
+    return graph.one("Transpose", found, perm=(0, 3, 1, 2))
+
+
+def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str, taken: _Taken) -> str:
     if a.latent is not None:
         return _latent_attention(graph, a, a.latent, normed)
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
@@ -143,12 +244,14 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str) 
         more["scale"] = scale
     if a.attention_softcap is not None:
         more["softcap"] = a.attention_softcap
-    if a.encoded:
-        more["first"] = a.encoded
     if kind.chunked and kind.window is not None:
         more["chunk"] = kind.window
-    if a.sinks:
-        operands = [*operands, *[""] * (3 - len(operands)), "sinks"]
+    biases = [_seen(graph, taken, encoded=False)] if taken.border else []
+    biases += [_by_distance(graph, a)] if a.buckets else []
+    if a.sinks or biases:
+        operands = [*operands, *[""] * (3 - len(operands)), "sinks" if a.sinks else ""]
+    if biases:
+        operands.append(biases[0] if len(biases) == 1 else graph.one("Add", *biases))
     attended = graph.attention(
         *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=kind.table, **more
     )

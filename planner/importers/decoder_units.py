@@ -13,6 +13,7 @@ from typing import Final
 from planner.errors import UnknownArchitecture
 from planner.importers.architecture import Architecture, Latent, SourceModel
 from planner.importers.decoder_graphs import (
+    MARK_VALUES,
     attn_graph,
     block_graph,
     cross_graph,
@@ -26,6 +27,7 @@ from planner.model.decoder_building import DecoderSource, UnitSource, build_deco
 from planner.model.graph_manifest import KvState
 from planner.model.lowering import kernel_head_size
 from planner.model.manifest import Sight
+from planner.model.source_text import SourceText
 from planner.model.speech import Speech
 from planner.model.store import Store
 from planner.model.units import Progress, StoredParts
@@ -43,11 +45,12 @@ def build_model(
     *,
     expert_units: int = 1,
     sight: Sight | None = None,
+    text: SourceText | None = None,
 ) -> str:
-    """Cuts `source` into units and puts them into `store`; returns the model id. `sight`: how it is given pictures.
-    Raises as `decoder_source` and build_decoder.
+    """Cuts `source` into units and puts them into `store`; returns the model id. `sight`: how it is given pictures;
+    `text`: how it is given source texts. Raises as `decoder_source` and build_decoder.
     """
-    made = replace(decoder_source(source, weights, expert_units, speech), sight=sight)
+    made = replace(decoder_source(source, weights, expert_units, speech), sight=sight, source=text)
     return build_decoder(made, store, progress)
 
 
@@ -112,14 +115,21 @@ def _blobs(source: SourceModel, a: Architecture, weights: WeightFormat) -> dict[
     embed = StoredParts(source, weights)
     embed.table("embed", a.vocab, a.hidden)
     head = embed if a.tied_embedding else StoredParts(source, weights)
-    _norm(head, a, "norm", "head.norm")
+    if a.norm_last:
+        _norm(head, a, "norm", "head.norm")
     if not a.tied_embedding:
         head.table("head", a.vocab, a.hidden)
+    if a.logit_bias:
+        head.vector("logits", [("head.bias", a.vocab)])
     plans = {"embed": embed.plan()} | ({} if a.tied_embedding else {"head": head.plan()})
     for block in range(a.blocks):
         attn = StoredParts(source, weights)
         if a.positions and not block:
             attn.matrix("positions", "embed.positions", a.positions, a.hidden)
+        if a.embed_norm and not block:
+            _norm(attn, a, "embed_norm", "embed.norm")
+        if a.buckets:
+            attn.matrix("relative", "embed.relative", a.buckets, a.heads)
         _attn_parts(attn, a, block)
         if a.parallel:
             _ffn_parts(attn, a, block)
@@ -145,7 +155,7 @@ def _attn_parts(blob: StoredParts, a: Architecture, block: int) -> None:
     prefix = f"attn.{block}"
     queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
     sizes = (("q", queries), ("k", keys), ("v", keys))
-    if a.norm_before:
+    if a.norm_before or a.norm_sum:
         _norm(blob, a, "norm", f"{prefix}.norm")
     if a.latent is not None:
         _latent_parts(blob, a, a.latent, prefix)
@@ -187,7 +197,7 @@ def _ffn_parts(blob: StoredParts, a: Architecture, block: int, part: int = 0) ->
     a = a.of_block(block)
     prefix = f"ffn.{block}"
     own = "ffn_" if a.parallel else ""  # one blob has the tensors of both halves
-    if a.norm_before and not a.one_norm:
+    if (a.norm_before or a.norm_sum) and not a.one_norm:
         _norm(blob, a, f"{own}norm", f"{prefix}.norm")
     if a.experts:
         _expert_parts(blob, a, prefix, part)
@@ -254,8 +264,11 @@ def _units(a: Architecture) -> list[UnitSource]:
     cross = cross_graph(a) if a.encoded else b""
     for block in range(a.blocks):
         kind = a.kind(block)
-        kv = (KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window, a.latent is not None),)
-        graph = (block_graph if a.parallel else attn_graph)(a, kind, bool(a.positions) and not block)
+        own = KvState(a.kv_heads, kernel_head_size(a.head_size), kind.window, a.latent is not None)
+        kv: tuple[KvState, ...] = (own,)
+        if a.marked and not block:
+            kv += (KvState(1, kernel_head_size(MARK_VALUES), None),)
+        graph = (block_graph if a.parallel else attn_graph)(a, kind, not block)
         units.append(UnitSource(f"attn.{block}", graph, f"attn.{block}", kv))
         if a.encoded:
             looked = (KvState(a.heads, kernel_head_size(a.head_size), None),)

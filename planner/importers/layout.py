@@ -17,6 +17,8 @@ MAX_WIDTH = 1 << 20  # heads * head_size
 MAX_VOCAB = 1 << 22
 MOST_EXPERTS = 1 << 16  # of a whole model; the largest known have some 25,000
 TURNING_GROUP = 16  # of latent attention: the rotary kernel takes whole groups
+MOST_BUCKETS = 1 << 8  # of distances
+MOST_FAR = 1 << 16
 MOST_SCALE = 1e6  # of factors and caps; a peer takes no larger one
 LEAST_YARN, MOST_YARN = 1e-6, 1e9
 LEAST_EPSILON = float(np.finfo(np.float32).tiny)  # a smaller one is 0 once it is float32
@@ -36,9 +38,13 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
             if a.norm_bias:
                 shapes[f"{name}_bias"] = (a.hidden,)
 
+    norm("embed.norm", a.embed_norm)
+    if a.buckets:
+        shapes["embed.relative"] = (a.buckets, a.heads)
+    first = a.norm_before or a.norm_sum
     for i in range(a.blocks):
         attn, ffn = f"attn.{i}", f"ffn.{i}"
-        norm(f"{attn}.norm", a.norm_before)
+        norm(f"{attn}.norm", first)
         for part, rows in () if a.latent else (("q", queries), ("k", keys), ("v", keys)):
             shapes[f"{attn}.{part}"] = (rows, a.hidden)
             if a.qkv_bias:
@@ -60,7 +66,7 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
                 shapes[f"cross.{i}.{part}"] = (rows, a.hidden if part != "o" else queries)
                 if a.qkv_bias if part != "o" else a.o_bias:
                     shapes[f"cross.{i}.{part}_bias"] = (rows,)
-        norm(f"{ffn}.norm", a.norm_before and not a.one_norm)
+        norm(f"{ffn}.norm", first and not a.one_norm)
         if a.of_block(i).experts:
             shapes[f"{ffn}.router"] = (a.experts, a.hidden)
             if a.router_bias:
@@ -92,9 +98,11 @@ def tensor_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         if a.ffn_bias:
             shapes[f"{ffn}.down_bias"] = (a.hidden,)
         norm(f"{ffn}.after", a.norm_after)
-    norm("head.norm")
+    norm("head.norm", a.norm_last)
     if not a.tied_embedding:
         shapes["head.weight"] = (a.vocab, a.hidden)
+    if a.logit_bias:
+        shapes["head.bias"] = (a.vocab,)
     return shapes
 
 
@@ -151,6 +159,10 @@ def check_numbers(architecture: Architecture, file: str) -> None:
         )
     _check_routing(a, file)
     _check_latent(a, file)
+    if a.buckets and not (2 <= a.buckets <= MOST_BUCKETS and a.buckets // 2 < a.far <= MOST_FAR):
+        raise CorruptModel(
+            f"{file}: expected 2 to {MOST_BUCKETS} buckets of distances up to {MOST_FAR}, got {a.buckets} up to {a.far}"
+        )
     if a.heads % a.kv_heads:
         raise CorruptModel(f"{file}: {a.heads} heads cannot share {a.kv_heads} key/value heads evenly")
     if a.head_size % 2:

@@ -28,6 +28,7 @@ from planner.importers.package_files import (
 )
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
+from planner.importers.seq2seq.folder import is_seq2seq, open_seq2seq
 from planner.importers.speech.whisper import WhisperModel, is_whisper, open_whisper
 from planner.importers.vision.folder import FOLDER_FILES as VISION_FILES
 from planner.importers.vision.folder import SourceVision, is_vision, open_vision
@@ -354,6 +355,7 @@ def _folder(folder: Path, name: str | None = None) -> Located:
     called = _called(name or folder.resolve().name)
     opened: Callable[[Path, str], Source] = open_encoder if is_encoder(folder) else open_safetensors
     opened = open_whisper if is_whisper(folder) else opened
+    opened = open_seq2seq if is_seq2seq(folder) else opened
     opened = open_vision if is_vision(folder) else opened
     if not (folder / "config.json").is_file():
         return Located(called, partial(opened, folder, called))  # which says what it lacks

@@ -65,9 +65,8 @@ class UnitGraph:
         self, *operands: str, heads: int, kv_heads: int, head_size: int, rotary: int = 0, **more: Any
     ) -> str:
         """Attention of q, k and v (or of one input with all of their rows) over the unit's cache; of q and k alone,
-        values are the keys, which are cached once. `rotary`: the number
-        of a table of the model, -1 for none; `more`: `state` (0), `scale`,
-        `softcap`; `first`, `stop`: positions of the conversation from and up to which alone it looks; `chunk`, the
+        values are the keys, which are cached once. Sinks and a bias of scores may follow v. `rotary`: the number of a
+        table of the model, -1 for none; `more`: `state` (0), `scale`, `softcap`; `chunk`, the
         window of the state: it looks at its own chunk of so many positions alone.
         """
         facts = {"state": 0, **more}
@@ -96,6 +95,10 @@ class UnitGraph:
     def positions(self) -> str:
         """int64 (batch, tokens): how many tokens of its conversation stand before each token."""
         return self.one("Positions", INPUT, domain=SHOAL)
+
+    def cached(self) -> str:
+        """int64 (total,): the positions of what is cached after the step."""
+        return self.one("Cached", INPUT, domain=SHOAL)
 
     def experts(self, *operands: str, weight: str, count: int, rows: int, columns: int, **more: float) -> str:
         """`operands`: x, shares, base and maybe a limit. The base plus what each of `count` experts makes of x, times

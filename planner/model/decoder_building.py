@@ -25,6 +25,7 @@ from planner.model.manifest import (
     encode_manifest,
 )
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.source_text import SourceText
 from planner.model.sources import TokenizerSource
 from planner.model.speech import Speech
 from planner.model.store import PIECE_BYTES, BlobRef, Store
@@ -67,6 +68,7 @@ class DecoderSource:
     units: Sequence[UnitSource]
     speech: Speech | None = None
     sight: Sight | None = None
+    source: SourceText | None = None
 
 
 def build_decoder(source: DecoderSource, store: Store, progress: Progress | None = None) -> str:
@@ -144,6 +146,7 @@ def _manifest(
         sampling=source.sampling,
         speech=source.speech,
         sight=source.sight,
+        source=source.source,
     )
 
 

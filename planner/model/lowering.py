@@ -5,8 +5,9 @@ domain "shoal" say it without saying how:
 
     Embedding(tokens) -> rows      weight, rows, columns          first unit alone: rows are read from the blob
     Linear(x, bias?) -> y          weight, rows, columns          x times the stored form of a matrix (rows, columns)
-    Attention(q, k?, v?, sinks?) -> y   heads, kv_heads, head_size, state, rotary, scale?, softcap?
+    Attention(q, k?, v?, sinks?, bias?) -> y   heads, kv_heads, head_size, state, rotary, scale?, softcap?
     Positions(x) -> places         units between the first and the last alone: int64 (batch, tokens)
+    Cached(x) -> places            the same units: int64 (total), of all that a longest conversation of the step has
     Experts(x, shares, base, limit?) -> y   weight, count, rows, columns, alpha?   the same units: base plus what chosen
                                                                   experts make
 
@@ -55,7 +56,6 @@ from planner.model.compose import Blobs, Declared, checked_graph, wrong_graph
 from planner.model.graph_manifest import MAX_HEAD_SIZE, MAX_HEADS
 from planner.model.kv_window import KvWindow
 from planner.model.manifest import (
-    MAX_CONTEXT,
     MAX_SCRATCH,
     MAX_VOCAB,
     KvPair,
@@ -111,8 +111,9 @@ EXPERT_PARTS: Final = ("gate_up", "down")  # the matrices of one expert
 _ALPHA: Final[Mapping[str, int]] = {"alpha": AttributeProto.FLOAT}
 MAX_ALPHA: Final = 1e6
 _SOFT: Final[Mapping[str, int]] = {"scale": AttributeProto.FLOAT, "softcap": AttributeProto.FLOAT}
-_BOUNDS: Final[Mapping[str, int]] = dict.fromkeys(("first", "stop", "chunk"), AttributeProto.INT)
+_CHUNK: Final[Mapping[str, int]] = {"chunk": AttributeProto.INT}
 FAR: Final = -(10**18)  # added to the score of a position that is not looked at: its share is exactly 0
+ATTENTION_INPUTS: Final = 5  # q, k, v, sinks, bias
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +271,7 @@ def _read(manifest: Manifest, place: int, blobs: Blobs) -> _Part:
                 f"got {opset.domain[:80]!r} {opset.version}",
             )
     imported = {opset.domain for opset in model.opset_import}
-    between = ("Positions", "Experts") if unit.kind in ("attn", "ffn") else ()
+    between = ("Positions", "Cached", "Experts") if unit.kind in ("attn", "ffn") else ()
     known = {SHOAL: ("Embedding", "Linear", "Attention", *between)}
     embeddings = 0
     for node in model.graph.node:
@@ -411,7 +412,7 @@ class _Graph:
         self.nodes: list[NodeProto] = []
         self.initializers: list[TensorProto] = []
         self.sums: dict[str, str] = {}  # of blocks of columns, by what is summed
-        self.unseen: dict[tuple[int, ...], str] = {}  # what is added to scores, by the bounds of an Attention
+        self.unseen: dict[int, str] = {}  # what is added to scores, by the chunk of an Attention
         self._names: dict[str, str] = {}  # of initializers, by their key
         self._made = 0
 
@@ -680,6 +681,8 @@ class _Lowering:
                 self._attention(node)
             elif node.op_type == "Positions":
                 self._positions(node)
+            elif node.op_type == "Cached":
+                self._cached(node)
             elif node.op_type == "Experts":
                 self._experts(node)
             else:
@@ -872,33 +875,33 @@ class _Lowering:
         column = graph.add("Unsqueeze", [lasts, graph.shape(1)], graph.new())
         return graph.add("Add", [column, steps], output)
 
+    def _cached(self, node: NodeProto) -> None:
+        """The positions of what is cached after the step, of the longest conversation among them."""
+        graph = self._graph
+        _facts(self._part, node, {})
+        if len(node.input) != 1 or not node.input[0] or len(node.output) != 1:
+            raise wrong_graph(self._unit.name, "Cached: one input and one output expected")
+        count = graph.add("Cast", ["total"], graph.new(), to=TensorProto.INT64)
+        bounds = [graph.shape(0), count, graph.shape(1)]
+        graph.add("Range", bounds, self._name(node.output[0]))
+
     def _attention(self, node: NodeProto) -> None:
         """Attention over what is cached and the step's own keys and values, which are put there."""
         graph = self._graph
-        facts = _facts(self._part, node, _ATTENTION, {**_SOFT, **_BOUNDS})
+        facts = _facts(self._part, node, _ATTENTION, {**_SOFT, **_CHUNK})
         size, pair = facts["head_size"], self._pair(facts)
-        bounds = tuple(facts.get(name, 0) for name in _BOUNDS)
-        inputs = [self._name(name) for name in node.input]
+        chunk = facts.get("chunk", 0)
+        inputs, sinks, bias = self._operands(node)
         shared = len(inputs) == 2
-        sinks = inputs.pop() if len(inputs) == 4 else ""
-        if len(node.input) == 4 and inputs[1:] == ["", ""]:
-            inputs = inputs[:1]
-        if (
-            (len(node.input) == 4 and not sinks)
-            or len(inputs) not in (1, 2, 3)
-            or "" in inputs
-            or len(node.output) != 1
-        ):
-            raise wrong_graph(
-                self._unit.name, "Attention: q, k and v, q and k, or one input, and one output expected"
-            )
         if shared != pair.shared:
             raise wrong_graph(
                 self._unit.name, "Attention: q and k, and a state that keys and values share, go together"
             )
-        is_apart = pair.window is not None or any(bounds) or bool(sinks) or shared
+        is_apart = pair.window is not None or bool(sinks or bias) or shared
         if graph.placed == "packed" and (is_apart or facts.get("softcap")):
             raise wrong_graph(self._unit.name, NOT_ON_GPU)
+        if bias and pair.window is not None:
+            raise wrong_graph(self._unit.name, "Attention: a bias of a state without a window expected")
         filled = pair.head_size != size
         output = self._name(node.output[0])
         operands = [self._filled_heads(size, each) if filled else each for each in inputs]
@@ -922,9 +925,10 @@ class _Lowering:
             if turning:
                 turning.append(POSITION_IDS)
         last = turning
-        if any(bounds) or sinks:
-            unseen = self._unseen(bounds) if any(bounds) else ""
-            last = [*turning, *[""] * (3 - len(turning)), unseen, *([sinks] if sinks else [])]
+        if chunk:
+            bias = self._unseen_before(chunk)
+        if sinks or bias:
+            last = [*turning, *[""] * (3 - len(turning)), bias, *([sinks] if sinks else [])]
         attended = graph.add(
             "GroupQueryAttention",
             [*operands, key, value, *lengths, *last],
@@ -962,8 +966,8 @@ class _Lowering:
         the state begin where the first ones were dropped.
         """
         graph = self._graph
-        if (chunk,) in graph.unseen:
-            return graph.unseen[chunk,]
+        if chunk in graph.unseen:
+            return graph.unseen[chunk]
         passed = graph.add("Mod", [POSITION_IDS, graph.shape(chunk)], graph.new())
         begun = graph.add("Sub", [self._places("hidden", graph.new(), WINDOW_SEQLENS), passed], graph.new())
         count = graph.add("Cast", [WINDOW_TOTAL], graph.new(), to=TensorProto.INT64)
@@ -972,30 +976,26 @@ class _Lowering:
         outside = graph.add("Less", [places, begun], graph.new())
         marks = graph.add("Cast", [outside], graph.new(), to=TensorProto.FLOAT)
         far = graph.add("Cast", [graph.shape(FAR)], graph.new(), to=TensorProto.FLOAT)
-        made = graph.unseen[chunk,] = graph.add("Mul", [marks, far], graph.new())
+        made = graph.unseen[chunk] = graph.add("Mul", [marks, far], graph.new())
         return made
 
-    def _unseen(self, bounds: tuple[int, ...]) -> str:
-        """What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at."""
-        graph, (first, stop, chunk) = self._graph, bounds
-        if chunk:
-            return self._unseen_before(chunk)
-        if bounds in graph.unseen:
-            return graph.unseen[bounds]
-        tokens = graph.add("Shape", ["hidden"], graph.new(), end=2, start=1)
-        count = graph.add("Cast", ["total"], graph.new(), to=TensorProto.INT64)
-        places = graph.add("Range", [graph.shape(0), count, graph.shape(1)], graph.new())
-        if stop:
-            outside = graph.add("GreaterOrEqual", [places, graph.shape(stop)], graph.new())
-        if first:
-            before = graph.add("Less", [places, graph.shape(first)], graph.new())
-            outside = graph.add("Or", [outside, before], graph.new()) if stop else before
-        marks = graph.add("Cast", [outside], graph.new(), to=TensorProto.FLOAT)
-        far = graph.add("Cast", [graph.shape(FAR)], graph.new(), to=TensorProto.FLOAT)
-        added = graph.add("Mul", [marks, far], graph.new())
-        axes = graph.add("Concat", [graph.shape(1, 1), tokens, count], graph.new(), axis=0)
-        made = graph.unseen[bounds] = graph.add("Expand", [added, axes], graph.new())
-        return made
+    def _operands(self, node: NodeProto) -> tuple[list[str], str, str]:
+        """Of an Attention q, k and v (or q and k, or the one input that is all of them), sinks and bias; "" where there
+        is none. Raises CorruptStore.
+        """
+        named = list(node.input)
+        q, k, v, sinks, bias = [*named, *[""] * (ATTENTION_INPUTS - len(named))][:ATTENTION_INPUTS]
+        operands = [q] if (k, v) == ("", "") else [q, k, v][: max(2, len(named))]
+        if (
+            not 1 <= len(named) <= ATTENTION_INPUTS
+            or len(node.output) != 1
+            or "" in operands
+            or not named[-1]
+        ):
+            raise wrong_graph(
+                self._unit.name, "Attention: q, k and v, q and k, or one input, and one output expected"
+            )
+        return [self._name(each) for each in operands], self._name(sinks), self._name(bias)
 
     def _pair(self, facts: Mapping[str, Any]) -> KvPair:
         """The arrays that an Attention uses. Raises CorruptStore unless its numbers and those of the manifest agree."""
@@ -1019,13 +1019,6 @@ class _Lowering:
             raise wrong_graph(self._unit.name, f"Attention: rotary table {table} does not fit")
         if not all(0 <= facts.get(name, 0) < math.inf for name in _SOFT):
             raise wrong_graph(self._unit.name, "Attention: finite scale and softcap expected")
-        bounds = facts.get("first", 0), facts.get("stop", 0)
-        if not all(0 <= bound <= MAX_CONTEXT for bound in bounds) or (
-            any(bounds) and pair.window is not None
-        ):
-            raise wrong_graph(
-                self._unit.name, "Attention: first and stop of a state without a window expected"
-            )
         if facts.get("chunk", 0) not in (0, pair.window):
             raise wrong_graph(self._unit.name, "Attention: the window of the state as chunk expected")
         return pair

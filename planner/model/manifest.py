@@ -45,6 +45,7 @@ from planner.model.graph_manifest import (
 )
 from planner.model.kv_window import KvWindow, window_of
 from planner.model.sampling_defaults import SamplingDefaults
+from planner.model.source_text import SourceText, source_text_document, source_text_of
 from planner.model.speech import Speech, speech_document, speech_of
 from planner.types import Unit, UnitKind, WeightFormat
 
@@ -159,6 +160,7 @@ class Manifest:
     widest row of activations that a token has, values. `rotary`: by how much a position turns each pair of a head, for
     each table that units name. `sampling`: of the model's own files; None where they say nothing. `speech`: how it
     writes what is said; None where it answers questions. `sight`: how it is given pictures; None where it sees none.
+    `source`: how it is given the text that it writes another one of; None where it goes on with a text.
     """
 
     name: str
@@ -177,6 +179,7 @@ class Manifest:
     sampling: SamplingDefaults | None = None
     speech: Speech | None = None
     sight: Sight | None = None
+    source: SourceText | None = None
 
     def planner_units(self) -> tuple[Unit, ...]:
         """Returns the units as the planner counts them: bytes, floating-point operations, bytes of cache."""
@@ -253,6 +256,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 **({} if manifest.sampling is None else {"sampling": sampling_document(manifest.sampling)}),
                 **({} if manifest.speech is None else {"speech": speech_document(manifest.speech)}),
                 **({} if manifest.sight is None else {"sight": _sight_document(manifest.sight)}),
+                **({} if manifest.source is None else {"source": source_text_document(manifest.source)}),
             },
         }
     )
@@ -291,6 +295,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         sampling=sampling_of(said.fields("sampling")) if said.has("sampling") else None,
         speech=speech_of(said.fields("speech"), vocab, context) if said.has("speech") else None,
         sight=_sight_of(said.fields("sight"), vocab) if said.has("sight") else None,
+        source=source_text_of(said.fields("source"), vocab, context) if said.has("source") else None,
     )
 
 

@@ -48,6 +48,7 @@ PAIRS: Final = frozenset(("Add", "Sub", "Mul", "Div", "Min", "Max"))  # of value
 NORMS: Final = frozenset(("SimplifiedLayerNormalization", "LayerNormalization"))
 HEADS_APART: Final = (0, 0, -1)  # and the size of a head: what Reshape is given before a norm of each head
 JOINED: Final = "out.0"
+BIAS: Final = 4  # the input of an Attention that is added to scores, of all its heads
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +276,8 @@ class _Reading:
         if kind == (SHOAL, "Linear"):
             return 1
         if kind == (SHOAL, "Attention"):
+            if len(node.input) > BIAS and node.input[BIAS]:
+                return None
             alone = facts["kv_heads"] == 1  # its keys and values are made at every peer
             apart = len(node.input) > 2 and node.input[2] and not alone
             heads = 1 if alone else facts["heads"] // facts["kv_heads"]

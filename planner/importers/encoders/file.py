@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from planner.importers.encoders.folder import EncoderFolder
+from planner.importers.encoders.shape import RowsEnding
 from planner.importers.onnx.asked import SourceGraph
 from planner.model.store import Store
 
@@ -49,7 +50,8 @@ def encoder_file(source: EncoderFolder, store: Store) -> Iterator[SourceGraph]:
 
 def how_written(source: EncoderFolder) -> str:
     """How the file is written, for the index of imports."""
-    return f"{MADE} {'scores' if source.scores else 'vectors'}"
+    ending = "rows" if isinstance(source.ending, RowsEnding) else "vectors"
+    return f"{MADE} {'scores' if source.scores else ending}"
 
 
 def sample_inputs(source: EncoderFolder) -> dict[str, npt.NDArray[Any]]:

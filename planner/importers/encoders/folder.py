@@ -22,6 +22,7 @@ from planner.importers.encoders.shape import (
     Activation,
     EncoderShape,
     Floats,
+    RowsEnding,
     ScoreHead,
     check_shape,
     tensor_shapes,
@@ -48,15 +49,16 @@ _ACTIVATIONS: Final[Mapping[str, Activation]] = {
 @dataclass(frozen=True, slots=True)
 class EncoderFolder:
     """An opened folder, before import. `longest`: most tokens of a text, or of a pair. `ending`: how rows become a
-    vector, or a score. `files`: by our name of a tensor, those of the folder whose rows it has.
+    vector, or a score, or that they are wanted themselves. `tokenizer`: None where texts become tokens elsewhere.
+    `files`: by our name of a tensor, those of the folder whose rows it has.
     """
 
     name: str
     family: EncoderFamily
     shape: EncoderShape
     longest: int
-    ending: VectorEnding | ScoreHead
-    tokenizer: Path
+    ending: VectorEnding | ScoreHead | RowsEnding
+    tokenizer: Path | None
     files: Mapping[str, Sequence[FolderTensor]]
 
     @property

@@ -1,8 +1,9 @@
-"""The ONNX file of an encoder: token ids in; one vector for each text, or one score for each pair, out.
+"""The ONNX file of an encoder: token ids in; one vector for each text, one score for each pair, or all rows, out.
 
 tokens int64 (texts, tokens), mask float32 (texts, tokens): 1 for a token, 0 for what only fills up, and of pairs whose
-encoder tells them apart types int64 (texts, tokens) -> embedding float32 (texts, dimensions) or scores float32
-(texts, 1). Attention sees no filled-up place, and no such place counts in a mean. All is float32.
+encoder tells them apart types int64 (texts, tokens) -> embedding float32 (texts, dimensions), scores float32
+(texts, 1), or encoded float32 (texts, tokens, hidden + 1), rows with their mask behind them. Attention sees no
+filled-up place, and no such place counts in a mean. All is float32.
 
 Values are called by the part of the model that makes them, "/encoder/layer.0/attention/o": the import cuts the file
 into these parts. What all blocks need is computed in each from its own input, so that it crosses no border.
@@ -16,12 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from onnx import TensorProto, helper
 
+from planner.importers.distance_buckets import buckets_around
 from planner.importers.encoders.ending import Dense, VectorEnding
 from planner.importers.encoders.folder import EncoderFolder
 from planner.importers.encoders.shape import (
     EncoderShape,
+    RowsEnding,
     ScoreHead,
-    distance_buckets,
     rotary_tables,
 )
 from planner.model.onnx_graph import Graph
@@ -31,6 +33,7 @@ MASK: Final = "mask"
 TYPES: Final = "types"
 VECTORS: Final = "embedding"
 SCORES: Final = "scores"
+ROWS: Final = "encoded"
 TEXTS_AXIS: Final = "batch"
 TOKENS_AXIS: Final = "length"
 HIDDEN_SCORE: Final = 1e9  # taken from the score of a place that is not seen: its share is then exactly 0
@@ -38,6 +41,7 @@ LEAST_LENGTH: Final = 1e-12  # of a vector that is divided by its length, as tor
 ALIGNED: Final = 64
 _POOLED: Final = "/pooling/text"
 _SCORED: Final = "/classifier/pair"
+_ENCODED: Final = "/encoder/rows"
 _UNSEEN: Final = "/embeddings/unseen"  # (texts, 1, 1, tokens): 0 for tokens, much below 0 for the rest
 _OPERATORS: Final = {"relu": "Relu", "tanh": "Tanh"}
 
@@ -65,18 +69,24 @@ class _Writer:
         rows = self._embedded(typed=len(inputs) == 3)
         for block in range(self._shape.blocks):
             rows = self._block(block, rows)
-        at = _SCORED if isinstance(ending, ScoreHead) else _POOLED
+        at = _POOLED
+        if isinstance(ending, ScoreHead | RowsEnding):
+            at = _SCORED if isinstance(ending, ScoreHead) else _ENCODED
         if self._shape.norm_first:
             rows = self._norm(f"{at}/norm", "final.norm", rows)
+        axes: list[str | int] = [TEXTS_AXIS, TOKENS_AXIS]
+        made: list[str | int]
         if isinstance(ending, ScoreHead):
-            output, width = SCORES, 1
+            output, made = SCORES, [TEXTS_AXIS, 1]
             self._score(ending, rows)
+        elif isinstance(ending, RowsEnding):
+            output, made = ROWS, [*axes, self._shape.hidden + 1]
+            self._marked(rows)
         else:
-            output, width = VECTORS, self._vector(ending, rows)
-        axes = [TEXTS_AXIS, TOKENS_AXIS]
+            output, made = VECTORS, [TEXTS_AXIS, self._vector(ending, rows)]
         return self._graph.finish(
             [helper.make_tensor_value_info(name, kind, axes) for name, kind in inputs],
-            [helper.make_tensor_value_info(output, TensorProto.FLOAT, [TEXTS_AXIS, width])],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, made)],
             "encoder",
         )
 
@@ -115,6 +125,8 @@ class _Writer:
 
     def _norm(self, at: str, ours: str, source: str) -> str:
         weights = [self._weight(f"{ours}.weight")]
+        if self._shape.rms:
+            return self._over_root(at, weights[0], source)
         if self._shape.norm_bias:
             weights.append(self._weight(f"{ours}.bias"))
         return self._graph.add(
@@ -125,6 +137,15 @@ class _Writer:
             epsilon=self._shape.norm_epsilon,
             stash_type=1,
         )
+
+    def _over_root(self, at: str, weight: str, source: str) -> str:
+        """`source` over the root of the mean of its squares, times `weight`."""
+        graph = self._graph
+        squares = graph.add("Mul", [source, source], f"{at}.squares")
+        mean = graph.add("ReduceMean", [squares, self._constant("last.axis", [-1])], f"{at}.mean", keepdims=1)
+        least = self._constant("norm.epsilon", self._shape.norm_epsilon, np.float32)
+        root = graph.add("Sqrt", [graph.add("Add", [mean, least], f"{at}.held")], f"{at}.root")
+        return graph.add("Mul", [graph.add("Div", [source, root], f"{at}.divided"), weight], at)
 
     def _activated(self, at: str, kind: str, source: str) -> str:
         if kind == "silu":
@@ -146,6 +167,9 @@ class _Writer:
         """Rows of words, with those of their kind of text and of their position, normalized."""
         graph, at = self._graph, "/embeddings"
         rows = graph.add("Gather", [self._weight("embed.words.weight"), TOKENS], f"{at}/words")
+        if self._shape.embed_scale != 1:
+            scale = self._constant("words.scale", self._shape.embed_scale, np.float32)
+            rows = graph.add("Mul", [rows, scale], f"{at}/scaled")
         if typed:
             kinds = graph.add("Gather", [self._weight("embed.kinds.weight"), TYPES], f"{at}/kinds")
             rows = graph.add("Add", [rows, kinds], f"{at}/typed")
@@ -161,7 +185,7 @@ class _Writer:
         one, far = self._constant("one", 1, np.float32), self._constant("far", HIDDEN_SCORE, np.float32)
         below = graph.add("Mul", [graph.add("Sub", [MASK, one], f"{at}/below"), far], f"{at}/far")
         graph.add("Unsqueeze", [below, self._constant("mask.axes", [1, 2])], _UNSEEN)
-        return self._norm(f"{at}/norm", "embed.norm", rows)
+        return self._norm(f"{at}/norm", "embed.norm", rows) if self._shape.embed_norm else rows
 
     def _block(self, block: int, rows: str) -> str:
         """Attention, then feed-forward; each is added to its input, with a norm before it or after the sum."""
@@ -169,7 +193,7 @@ class _Writer:
         for half, name in (("attention", "attention_norm"), ("ffn", "ffn_norm")):
             ours, place = f"layer.{block}", f"{at}/{half}"
             taken = rows
-            if shape.norm_first and (block or half == "ffn"):
+            if shape.norm_first and (block or half == "ffn" or not shape.embed_norm):
                 taken = self._norm(f"{place}/norm", f"{ours}.{name}", rows)
             if half == "attention":
                 made = self._linear(f"{place}/o", f"{ours}.o", self._attended(block, place, taken, rows))
@@ -195,7 +219,7 @@ class _Writer:
         graph, n = self._graph, self._shape
         qkv = self._linear(f"{at}/qkv", f"layer.{block}.qkv", rows)
         parts = [f"{at}/{part}" for part in "qkv"]
-        graph.add("Split", [qkv, self._constant("qkv.sizes", [n.hidden] * 3)], *parts, axis=-1)
+        graph.add("Split", [qkv, self._constant("qkv.sizes", [n.width] * 3)], *parts, axis=-1)
         split = self._constant("heads.split", [0, 0, n.heads, n.head_size])
         query, key, value = (
             graph.add(
@@ -213,8 +237,9 @@ class _Writer:
             query, key = self._turned(block, at, length, query, key)
         turned = graph.add("Transpose", [key], f"{at}/k.turned", perm=(0, 1, 3, 2))
         scores = graph.add("MatMul", [query, turned], f"{at}/scores")
-        scale = self._constant("scale", n.head_size**-0.5, np.float32)
-        scores = graph.add("Mul", [scores, scale], f"{at}/scores.scaled")
+        if n.scaled:
+            scale = self._constant("scale", n.head_size**-0.5, np.float32)
+            scores = graph.add("Mul", [scores, scale], f"{at}/scores.scaled")
         bias = self._bias(block, at, length)
         if bias:
             scores = graph.add("Add", [scores, bias], f"{at}/scores.placed")
@@ -223,7 +248,7 @@ class _Writer:
         mixed = graph.add("MatMul", [shares, value], f"{at}/mixed")
         mixed = graph.add("Transpose", [mixed], f"{at}/mixed.turned", perm=(0, 2, 1, 3))
         return graph.add(
-            "Reshape", [mixed, self._constant("heads.joined", [0, 0, n.hidden])], f"{at}/attended"
+            "Reshape", [mixed, self._constant("heads.joined", [0, 0, n.width])], f"{at}/attended"
         )
 
     def _turned(self, block: int, at: str, length: str, query: str, key: str) -> tuple[str, str]:
@@ -276,7 +301,7 @@ class _Writer:
             none = self._constant("none", 0, np.float32)
             return graph.add("Where", [outside, far, none], f"{at}/window")
         if "relative" not in self._written:
-            rows = self._source.tensor("relative.weight")[distance_buckets(n.buckets, n.positions)]
+            rows = self._source.tensor("relative.weight")[buckets_around(n.buckets, n.far, n.positions)]
             self._kept("relative", rows)
         place = graph.add(
             "Add", [ahead, self._constant("relative.middle", n.positions - 1)], f"{at}/distance"
@@ -286,6 +311,11 @@ class _Writer:
         return graph.add("Unsqueeze", [turned, self._constant("zero", [0])], f"{at}/relative.bias")
 
     # --- endings ---------------------------------------------------------------------------------------------
+
+    def _marked(self, rows: str) -> None:
+        """Rows, each with its mask behind it."""
+        marks = self._graph.add("Unsqueeze", [MASK, self._constant("marks.axis", [2])], f"{_ENCODED}/marks")
+        self._graph.add("Concat", [rows, marks], ROWS, axis=-1)
 
     def _first_row(self, at: str, rows: str) -> str:
         return self._graph.add("Gather", [rows, self._constant("row", 0)], at, axis=1)

@@ -31,7 +31,10 @@ _MOST: Final = {
 }
 MOST_KINDS: Final = 64
 MOST_BUCKETS: Final = 1 << 8  # so that the exact ones end before FAR
-FAR: Final = 128  # tokens from which on all distances are one bucket, as MPNet and T5 have it
+FAR: Final = 128  # tokens from which on all distances are one bucket, as MPNet has it
+MOST_FAR: Final = 1 << 16
+MOST_HEAD: Final = 1 << 12
+MOST_SCALE: Final = 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,9 @@ class EncoderShape:
     rotary embedding; empty: there is none. `windows`: by block, how many tokens it looks ahead and back; 0, or empty:
     at all. `buckets`: of distances that have a bias of their own; 0: none has. `norm_first`: norms stand before the
     halves of a block, else behind the sum. `gated`: the activated half of a feed-forward layer is multiplied with
-    another one.
+    another one. `head`: numbers of a head; 0: as many as the heads have of a row. `far`: from which distance on all are
+    one bucket. `embed_norm`: of rows before the first block; `embed_scale`: of rows of words. `rms`: norms divide by
+    the root of the mean of squares. `scaled`: scores are divided by the root of the head's size.
     """
 
     blocks: int
@@ -65,11 +70,27 @@ class EncoderShape:
     attention_bias: bool = True
     ffn_bias: bool = True
     norm_bias: bool = True
+    head: int = 0
+    far: int = FAR
+    embed_norm: bool = True
+    embed_scale: float = 1.0
+    rms: bool = False
+    scaled: bool = True
 
     @property
     def head_size(self) -> int:
         """Numbers of a head."""
-        return self.hidden // self.heads
+        return self.head or self.hidden // self.heads
+
+    @property
+    def width(self) -> int:
+        """Numbers of all heads."""
+        return self.heads * self.head_size
+
+
+@dataclass(frozen=True, slots=True)
+class RowsEnding:
+    """The rows themselves are what is wanted, each with its mask behind it: a decoder reads them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +111,11 @@ def check_shape(shape: EncoderShape, where: str) -> None:
     for name, most in _MOST.items():
         if not 1 <= getattr(shape, name) <= most:
             raise CorruptModel(f"{where}: {name} from 1 to {most} expected, got {getattr(shape, name)}")
-    if shape.hidden % shape.heads:
+    if not 0 <= shape.head <= MOST_HEAD or not 0 < shape.embed_scale <= MOST_SCALE:
+        raise CorruptModel(
+            f"{where}: heads of at most {MOST_HEAD} numbers, and a scale of embeddings up to {MOST_SCALE:g} expected"
+        )
+    if not shape.head and shape.hidden % shape.heads:
         raise CorruptModel(f"{where}: {shape.hidden} values cannot be shared evenly by {shape.heads} heads")
     if shape.rotary and shape.head_size % 2:
         raise CorruptModel(f"{where}: rotary embedding needs an even head size, got {shape.head_size}")
@@ -100,9 +125,14 @@ def check_shape(shape: EncoderShape, where: str) -> None:
         raise CorruptModel(f"{where}: a norm epsilon between 0 and 1 expected, got {shape.norm_epsilon}")
     if not 0 <= shape.kinds <= MOST_KINDS:
         raise CorruptModel(f"{where}: at most {MOST_KINDS} kinds of texts expected, got {shape.kinds}")
-    if shape.buckets and not (4 <= shape.buckets <= MOST_BUCKETS and shape.buckets % 4 == 0):
+    if shape.buckets and not (
+        4 <= shape.buckets <= MOST_BUCKETS
+        and shape.buckets % 4 == 0
+        and shape.buckets // 4 < shape.far <= MOST_FAR
+    ):
         raise CorruptModel(
-            f"{where}: 4 to {MOST_BUCKETS} buckets of distances expected, a multiple of 4, got {shape.buckets}"
+            f"{where}: 4 to {MOST_BUCKETS} buckets of distances expected, a multiple of 4, got {shape.buckets}, the "
+            f"last one from {shape.far} on (at most {MOST_FAR})"
         )
     for what, counts in (("bases of rotary embedding", shape.rotary), ("windows", shape.windows)):
         if counts and len(counts) != shape.blocks:
@@ -128,15 +158,18 @@ def tensor_shapes(shape: EncoderShape, head: ScoreHead | None = None) -> dict[st
         found["embed.kinds.weight"] = (n.kinds, n.hidden)
     if n.table:
         found["embed.positions.weight"] = (n.first_row + n.positions, n.hidden)
-    norm("embed.norm")
+    if n.embed_norm:
+        norm("embed.norm")
     if n.buckets:
         found["relative.weight"] = (n.buckets, n.heads)
     for block in range(n.blocks):
         layer = f"layer.{block}"
-        if not n.norm_first or block:  # the rows of the first one are normalized already
+        if (
+            not (n.norm_first and n.embed_norm) or block
+        ):  # the rows of the first one may be normalized already
             norm(f"{layer}.attention_norm")
-        linear(f"{layer}.qkv", 3 * n.hidden, n.hidden, n.attention_bias)
-        linear(f"{layer}.o", n.hidden, n.hidden, n.attention_bias)
+        linear(f"{layer}.qkv", 3 * n.width, n.hidden, n.attention_bias)
+        linear(f"{layer}.o", n.hidden, n.width, n.attention_bias)
         norm(f"{layer}.ffn_norm")
         linear(f"{layer}.up", 2 * n.ffn if n.gated else n.ffn, n.hidden, n.ffn_bias)
         linear(f"{layer}.down", n.hidden, n.ffn, n.ffn_bias)
@@ -156,17 +189,3 @@ def rotary_tables(base: float, head_size: int, positions: int) -> tuple[Floats, 
     frequencies = (np.float32(1) / np.power(np.float32(base), share)).astype(np.float32)
     angles = (np.arange(positions, dtype=np.float32)[:, None] * frequencies).astype(np.float32)
     return np.cos(angles), np.sin(angles)
-
-
-def distance_buckets(buckets: int, positions: int) -> npt.NDArray[np.int64]:
-    """The bucket of each distance from 1 - positions to positions - 1, as MPNet has them: half of them for tokens
-    behind, half for those ahead; near ones are exact, far ones shared on a scale of logarithms.
-    """
-    ahead = np.arange(1 - positions, positions, dtype=np.int64)  # where the other token is, from here
-    half = buckets // 2
-    exact = half // 2
-    away = np.abs(ahead)
-    with np.errstate(divide="ignore"):
-        scaled = np.log(away.astype(np.float32) / np.float32(exact)) / np.float32(math.log(FAR / exact))
-    far = exact + np.nan_to_num(scaled * (half - exact), neginf=0.0).astype(np.int64)
-    return np.where(ahead > 0, half, 0) + np.where(away < exact, away, np.minimum(far, half - 1))

@@ -3,7 +3,7 @@
  * peer/origin/answering_model.py). Edge.
  */
 
-import { BadCommand, NoPlan } from '../errors';
+import { BadCommand, CannotServe, NoPlan } from '../errors';
 import { SESSION_BYTES } from '../limits';
 import type { LocalModel } from '../model/local_model';
 import type { Prompts } from '../model/prompts';
@@ -72,10 +72,18 @@ export class AnsweringModel {
     );
   }
 
-  /** A session with the model. Close it when it is over. Raises NoPlan before the model is known, BadCommand. */
+  /**
+   * A session with the model. Close it when it is over. Raises NoPlan before the model is known, BadCommand, CannotServe
+   * for one that processes alone can ask.
+   */
   conversation(session = this.newSession(), ends: KeptEnds | null = null): Conversation {
     const { prompts } = this;
     if (prompts === null) throw new NoPlan('the model’s tokenizer is not here yet');
+    if (this.parts.model.manifest?.readsSources === true) {
+      throw new CannotServe(
+        'this model writes a text of another one: shoal generate asks it, and tabs compute for it',
+      );
+    }
     if (!session.startsWith(this.mark)) throw new BadCommand('expected a session of the model that answers');
     const closed = (): unknown => this.open.delete(made);
     const made = new Conversation(this.parts.sessions, prompts, session, closed, ends);

@@ -14,7 +14,8 @@ const MAX_HEADS = 1024;
 const MAX_HEAD_SIZE = 1024;
 const MAX_INDEX = 16; // of state and of rotary tables
 const MAX_NUMBER = 1e6;
-const MAX_POSITIONS = 1 << 24;
+const ATTENTION_INPUTS = 5; // q, k, v, sinks, bias
+const MAX_CHUNK = 1 << 24;
 
 /** `x` times a stored matrix of (rows, columns), plus a bias where there is one. */
 export interface LinearOperator {
@@ -34,6 +35,7 @@ export interface AttentionOperator {
   readonly kind: 'Attention';
   readonly inputs: readonly string[]; // one to three
   readonly sinks: string; // '': none
+  readonly bias: string; // added to scores; '': none
   readonly output: string;
   readonly heads: number;
   readonly kvHeads: number;
@@ -42,8 +44,6 @@ export interface AttentionOperator {
   readonly rotary: number;
   readonly scale: number; // 0: of the head's size
   readonly softcap: number; // 0: none
-  readonly first: number; // positions from here on alone are looked at
-  readonly stop: number; // and up to here; 0: all
   readonly chunk: number; // a token looks at its own chunk of so many alone; 0: at all
 }
 
@@ -64,6 +64,13 @@ export interface PositionsOperator {
   readonly output: string;
 }
 
+/** The positions of what is cached after the step: int64 (total). */
+export interface CachedOperator {
+  readonly kind: 'Cached';
+  readonly inputs: readonly string[];
+  readonly output: string;
+}
+
 /**
  * `base` plus what each of `count` experts makes of x, times its share of a token. Expert N is the matrices
  * "weight.N.gate_up" (2 rows, columns) and "weight.N.down" (columns, rows).
@@ -80,7 +87,12 @@ export interface ExpertsOperator {
 }
 
 export type AbstractOperator =
-  LinearOperator | AttentionOperator | EmbeddingOperator | PositionsOperator | ExpertsOperator;
+  | LinearOperator
+  | AttentionOperator
+  | EmbeddingOperator
+  | PositionsOperator
+  | CachedOperator
+  | ExpertsOperator;
 
 /** The operator of a node of domain `shoal`. Raises CannotServe. */
 export function operatorOf(node: Message, unit: { readonly name: string }): AbstractOperator {
@@ -103,14 +115,15 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       return found;
     }
     case 'Attention': {
-      const isSunk = inputs.length === 4;
-      const sinks = isSunk ? (inputs.pop() ?? '') : '';
-      if (isSunk && inputs[1] === '' && inputs[2] === '') inputs.length = 1;
-      has(isSunk && sinks === '' ? [] : [1, 2, 3]);
+      if (inputs.length > ATTENTION_INPUTS || inputs.at(-1) === '') has([]);
+      const [sinks = '', bias = ''] = inputs.splice(3);
+      if (inputs[1] === '' && inputs[2] === '') inputs.length = 1;
+      has([1, 2, 3]);
       const found = {
         kind,
         inputs,
         sinks,
+        bias,
         output: output ?? '',
         heads: said.integer('heads', 1, MAX_HEADS),
         kvHeads: said.integer('kv_heads', 1, MAX_HEADS),
@@ -119,9 +132,7 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
         rotary: said.integer('rotary', -1, MAX_INDEX),
         scale: said.number('scale', MAX_NUMBER),
         softcap: said.number('softcap', MAX_NUMBER),
-        first: said.optional('first', MAX_POSITIONS),
-        stop: said.optional('stop', MAX_POSITIONS),
-        chunk: said.optional('chunk', MAX_POSITIONS),
+        chunk: said.optional('chunk', MAX_CHUNK),
       } as const;
       said.finish();
       return found;
@@ -137,6 +148,11 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       said.finish();
       return { kind, inputs, output: output ?? '' };
     }
+    case 'Cached': {
+      has([1]);
+      said.finish();
+      return { kind, inputs, output: output ?? '' };
+    }
     case 'Experts': {
       has([3, 4]);
       const matrices = matrixOf(said, MAX_COLUMNS / 2);
@@ -146,7 +162,10 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       return { kind, inputs, output: output ?? '', ...matrices, count, alpha };
     }
     default:
-      throw wrongGraph(unit, 'of domain shoal Linear, Attention, Embedding, Positions and Experts expected');
+      throw wrongGraph(
+        unit,
+        'of domain shoal Linear, Attention, Embedding, Positions, Cached and Experts expected',
+      );
   }
 }
 

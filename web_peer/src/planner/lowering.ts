@@ -13,6 +13,7 @@ import { CannotServe } from '../errors';
 import { toHex } from '../wire/hex';
 import {
   type AttentionOperator,
+  type CachedOperator,
   type EmbeddingOperator,
   type ExpertsOperator,
   operatorOf,
@@ -228,7 +229,7 @@ class Lowering implements Making {
   readonly isFlat: boolean;
   readonly locations: Map<string, Location>;
   readonly sums = new Map<string, string>();
-  private readonly unseen = new Map<string, string>(); // what is added to scores, by the bounds of an Attention
+  private readonly unseen = new Map<number, string>(); // what is added to scores, by the chunk of an Attention
   readonly matrices = new Map<string, string>();
   private readonly manifest: Manifest;
 
@@ -327,14 +328,15 @@ class Lowering implements Making {
       }
       const found = { ...operator, inputs: operator.inputs.map(named), output: named(operator.output) };
       if (found.kind === 'Attention') {
-        const sinks = named(found.sinks);
+        const [sinks, bias] = [named(found.sinks), named(found.bias)];
         if (states.has(found.state)) throw wrongGraph(unit, `state ${found.state} expected to be used once`);
         states.add(found.state);
-        this.attention(unit, { ...found, sinks });
-      } else if (found.kind === 'Positions' || found.kind === 'Experts') {
+        this.attention(unit, { ...found, sinks, bias });
+      } else if (found.kind === 'Positions' || found.kind === 'Cached' || found.kind === 'Experts') {
         const expected = `${found.kind} expected between the first and the last unit alone`;
         if (this.isFlat) throw wrongGraph(unit, expected);
         if (found.kind === 'Positions') this.positions(found);
+        else if (found.kind === 'Cached') this.cached(found);
         else this.experts(unit, place, found);
       } else {
         const { inputs, output, weight, rows, columns } = found;
@@ -446,13 +448,20 @@ class Lowering implements Making {
     return [turn(q, heads), turn(k, kvHeads)];
   }
 
+  /** Those of the longest conversation of the step. */
+  private cached({ output }: CachedOperator): void {
+    const { draft } = this;
+    const count = draft.add('Cast', ['total'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
+    draft.add('Range', [draft.vector([0]), count, draft.vector([1])], output);
+  }
+
   private attention(unit: ManifestUnit, operator: AttentionOperator): void {
     const { draft } = this;
-    const { inputs, output, heads, kvHeads, headSize, softcap, rotary, sinks } = operator;
+    const { inputs, output, heads, kvHeads, headSize, softcap, rotary, sinks, chunk } = operator;
     const pair = this.pairOf(unit, operator);
-    const isBounded = operator.first !== 0 || operator.stop !== 0 || operator.chunk !== 0;
+    const isPlain = sinks === '' && operator.bias === '' && chunk === 0;
     const isShared = inputs.length === 2;
-    const isApart = pair.window !== null || isBounded || sinks !== '' || isShared;
+    const isApart = pair.window !== null || !isPlain || isShared;
     if (this.provider === 'webgpu' && (isApart || softcap !== 0)) throw wrongGraph(unit, NOT_ON_GPU);
     const isFilled = pair.headSize !== headSize;
     const [packed = '', key = '', value = ''] = inputs;
@@ -477,9 +486,9 @@ class Lowering implements Making {
     if (isFilled || operator.scale !== 0) attributes['scale'] = { float: operator.scale || headSize ** -0.5 };
     if (softcap !== 0) attributes['softcap'] = { float: softcap };
     if (pair.window !== null) attributes['local_window_size'] = pair.window;
-    const gaps = isBounded || sinks !== '' ? ['', '', ''].slice(turning.length) : [];
-    const unseen = isBounded ? this.unseenBeyond(operator) : '';
-    const last = sinks !== '' ? [unseen, sinks] : isBounded ? [unseen] : [];
+    const gaps = isPlain ? [] : ['', '', ''].slice(turning.length);
+    const bias = chunk === 0 ? operator.bias : this.unseenBefore(chunk);
+    const last = sinks !== '' ? [bias, sinks] : isPlain ? [] : [bias];
     const attended = isFilled ? draft.fresh() : output;
     draft.add(
       'GroupQueryAttention',
@@ -503,7 +512,7 @@ class Lowering implements Making {
    */
   private unseenBefore(chunk: number): string {
     const { draft } = this;
-    const known = this.unseen.get(`${chunk}`);
+    const known = this.unseen.get(chunk);
     if (known !== undefined) return known;
     const passed = draft.add('Mod', [POSITION_IDS, draft.vector([chunk])], draft.fresh());
     const own = this.places('hidden', draft.fresh(), WINDOW_SEQLENS);
@@ -515,37 +524,13 @@ class Lowering implements Making {
     const marks = draft.add('Cast', [outside], draft.fresh(), { to: ELEMENT_TYPES.float32 });
     const far = draft.add('Cast', [draft.vector([FAR])], draft.fresh(), { to: ELEMENT_TYPES.float32 });
     const made = draft.add('Mul', [marks, far], draft.fresh());
-    this.unseen.set(`${chunk}`, made);
-    return made;
-  }
-
-  /** What is added to scores (1, 1, tokens, total) so that positions [first, stop) alone are looked at. */
-  private unseenBeyond({ first, stop, chunk }: AttentionOperator): string {
-    if (chunk !== 0) return this.unseenBefore(chunk);
-    const { draft } = this;
-    const known = this.unseen.get(`${first} ${stop}`);
-    if (known !== undefined) return known;
-    const tokens = draft.add('Shape', ['hidden'], draft.fresh(), { end: 2, start: 1 });
-    const count = draft.add('Cast', ['total'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
-    const places = draft.add('Range', [draft.vector([0]), count, draft.vector([1])], draft.fresh());
-    let outside = '';
-    if (stop !== 0) outside = draft.add('GreaterOrEqual', [places, draft.vector([stop])], draft.fresh());
-    if (first !== 0) {
-      const before = draft.add('Less', [places, draft.vector([first])], draft.fresh());
-      outside = stop === 0 ? before : draft.add('Or', [outside, before], draft.fresh());
-    }
-    const marks = draft.add('Cast', [outside], draft.fresh(), { to: ELEMENT_TYPES.float32 });
-    const far = draft.add('Cast', [draft.vector([FAR])], draft.fresh(), { to: ELEMENT_TYPES.float32 });
-    const added = draft.add('Mul', [marks, far], draft.fresh());
-    const axes = draft.add('Concat', [draft.vector([1, 1]), tokens, count], draft.fresh(), { axis: 0 });
-    const made = draft.add('Expand', [added, axes], draft.fresh());
-    this.unseen.set(`${first} ${stop}`, made);
+    this.unseen.set(chunk, made);
     return made;
   }
 
   /** Where it keeps keys and values. Raises CannotServe where its numbers do not fit them. */
   private pairOf(unit: ManifestUnit, operator: AttentionOperator): KvPair {
-    const { inputs, heads, kvHeads, headSize, state, rotary, first, stop, chunk } = operator;
+    const { inputs, heads, kvHeads, headSize, state, rotary, bias, chunk } = operator;
     const pair = unit.kv[state];
     const angles = rotary < 0 ? 0 : this.manifest.rotary[rotary]?.length;
     const size = kernelHeadSize(headSize);
@@ -556,7 +541,7 @@ class Lowering implements Making {
       headSize % 2 === 0 &&
       angles !== undefined &&
       angles <= size / 2 &&
-      (pair.window === null || (first === 0 && stop === 0)) &&
+      (pair.window === null || bias === '') &&
       (inputs.length === 2) === (pair.key === pair.value) &&
       (pair.window === null || inputs.length !== 2) &&
       (chunk === 0 || chunk === pair.window);

@@ -99,6 +99,7 @@ export interface Manifest extends Dimensions {
   readonly addBos: boolean;
   readonly units: readonly ManifestUnit[];
   readonly sampling: SamplingDefaults | null; // of the model's own files; null: they say nothing
+  readonly readsSources: boolean; // it writes a text of another one, which an encoder reads
   readonly speech: Speech | null; // how it writes what is said; null: it answers questions
   readonly sight: Sight | null; // how it is given pictures; null: it sees none
 }
@@ -236,6 +237,7 @@ export function decodeManifest(encoded: Uint8Array): Manifest {
     units,
     window: windowOf(units.flatMap(({ kv }) => kv)),
     sampling: said.has('sampling') ? decodeSampling(said.fields('sampling')) : null,
+    readsSources: said.has('source'),
     speech: said.has('speech') ? speechOf(said.fields('speech'), vocab, context) : null,
     sight: said.has('sight') ? decodeSight(said.fields('sight'), vocab) : null,
   };

@@ -16,8 +16,8 @@ import pytest
 
 from peer.gateway.embedder import LocalEncoder
 from peer.model.text_inputs import TextReader, TextRow
+from planner.importers.distance_buckets import buckets_around
 from planner.importers.encoders.folder import open_encoder
-from planner.importers.encoders.shape import distance_buckets
 from planner.importers.encoders.table import ENCODERS
 from planner.importers.onnx import proof
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
@@ -175,4 +175,4 @@ def test_newer_names_of_nomic_are_the_same_model(tmp_path: Path) -> None:
 
 def test_distances_fall_into_the_buckets_of_transformers() -> None:
     kept = json.loads((REFERENCE / "mpnet.json").read_text())["buckets"]
-    assert distance_buckets(32, len(kept) // 2 + 1).tolist() == kept
+    assert buckets_around(32, 128, len(kept) // 2 + 1).tolist() == kept
