@@ -14,6 +14,7 @@ from peer.member.byte_sizes import bytes_text
 from planner.importers.encoders.table import encoder_rows
 from planner.importers.families.table import rows as families
 from planner.importers.seq2seq.table import seq2seq_rows
+from planner.importers.vision.table import vision_rows
 from planner.model.import_index import ImportIndex
 from planner.model.store import Store
 
@@ -51,7 +52,7 @@ def models(args: argparse.Namespace) -> int:
 
 
 def _families(as_json: bool) -> int:
-    rows = [*families(), *seq2seq_rows(), *encoder_rows()]
+    rows = [*families(), *seq2seq_rows(), *encoder_rows(), *vision_rows()]
     if as_json:
         keys = ("family", "gguf", "config", "apart")
         out.print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows]), markup=False)

@@ -21,7 +21,7 @@ from planner.errors import CorruptModel, CorruptStore, NotInStore, OldFormat, Un
 from planner.importers.architecture import SourceModel
 from planner.importers.decoder_units import build_model
 from planner.importers.encoders.file import encoder_file, how_written
-from planner.importers.encoders.folder import EncoderFolder
+from planner.importers.encoders.folder import OpenedEncoder
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import HF_PREFIX, Located, Source, answering, locate
@@ -70,7 +70,7 @@ def run_import(args: argparse.Namespace) -> int:
         contents = _contents(store, located)
         opened = located.open()
         assert not isinstance(opened, SourceGraph)
-        if isinstance(opened, EncoderFolder):
+        if isinstance(opened, OpenedEncoder):
             if args.expert_units != 1:
                 raise BadCommand(
                     f"--expert-units is for mixtures of experts, and {opened.name} is an encoder"
@@ -132,7 +132,7 @@ def _graph(store: Store, name: str, lacks: str) -> StoredModel:
     contents = _contents(store, located)
     if isinstance(source, SourceGraph):
         return _found_graph(store, source, contents, name)
-    if isinstance(source, EncoderFolder):
+    if isinstance(source, OpenedEncoder):
         return _found_encoder(store, source, contents, name)
     if isinstance(source, WhisperModel):
         raise UnknownArchitecture(f"{source.name} writes what is said: shoal offer has a mesh run it")
@@ -158,7 +158,7 @@ def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> Stored
             source = located.open()
             if isinstance(source, WhisperModel):
                 return _stored(store, _put(store, source, weights, contents, name))
-            if isinstance(source, EncoderFolder):
+            if isinstance(source, OpenedEncoder):
                 return _found_encoder(store, source, contents, name)
             if _only_sees(source):
                 return _graph(store, name, "")
@@ -287,7 +287,7 @@ def _found_graph(store: Store, source: SourceGraph, contents: Contents, asked: s
     return _stored(store, model_id)
 
 
-def _found_encoder(store: Store, source: EncoderFolder, contents: Contents, asked: str) -> StoredModel:
+def _found_encoder(store: Store, source: OpenedEncoder, contents: Contents, asked: str) -> StoredModel:
     """The model of a folder of an encoder, imported where the store does not have it."""
     known = _known(store, source.name, how_written(source), contents)
     if known is not None and known.kind is not Kind.ANSWERS:

@@ -41,7 +41,7 @@ _HARMLESS = (r"rope_freqs\.weight", r"blk\.\d+\.attn_rot_embd")
 def open_gguf(path: Path, name: str | None = None) -> GgufModel:
     """Opens a model of a family of the table. Errors: see planner.errors.ModelError."""
     file = read_gguf(path)
-    _refuse_unreadable(file)
+    refuse_unreadable(file)
     family = family_of(file.text("general.architecture"), "gguf", file.path.name)
     architecture = _architecture(file, family)
     places = Placed(family.gguf, architecture)
@@ -177,7 +177,7 @@ def _numbers(payload: npt.NDArray[np.uint8], kind: GGMLQuantizationType) -> npt.
     return numbers
 
 
-def _refuse_unreadable(file: GgufFile) -> None:
+def refuse_unreadable(file: GgufFile) -> None:
     """Tries one block of each type in the file, so that a type nobody can dequantize is found on opening."""
     for kind, name in {tensor.kind: name for name, tensor in file.tensors.items()}.items():
         try:

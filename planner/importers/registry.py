@@ -11,9 +11,10 @@ from pathlib import Path, PurePosixPath
 from planner.errors import NoSuchModel, UnknownArchitecture
 from planner.importers.architecture import SourceModel
 from planner.importers.encoders.ending import FOLDER_FILES
-from planner.importers.encoders.folder import EncoderFolder, is_encoder, open_encoder
+from planner.importers.encoders.folder import OpenedEncoder, is_encoder, open_encoder
+from planner.importers.encoders.gguf import GGUF_ENCODERS, open_gguf_encoder
 from planner.importers.gguf import open_gguf
-from planner.importers.gguf_file import SHARD_NAME, model_stem, shard_paths
+from planner.importers.gguf_file import SHARD_NAME, model_stem, read_gguf, shard_paths
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import files_of
 from planner.importers.onnx.text_inputs import tokenizer_beside
@@ -190,7 +191,7 @@ GRAPH_NAMES: Mapping[str, GraphFile] = {
     ),
 }
 
-Source = SourceModel | EncoderFolder | SourceGraph | WhisperModel | SourceVision
+Source = SourceModel | OpenedEncoder | SourceGraph | WhisperModel | SourceVision
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +260,7 @@ def resolve(name: str, cache: Path, progress: Progress | None = None) -> SourceM
 
 def answering(source: Source) -> SourceModel:
     """The source, if it answers in words. Raises UnknownArchitecture for any other model."""
-    if isinstance(source, EncoderFolder):
+    if isinstance(source, OpenedEncoder):
         does = "ranks texts" if source.scores else "makes embeddings"
         raise UnknownArchitecture(
             f"{source.name} {does} and answers no questions: have a mesh offer it beside a model that does, or choose "
@@ -337,7 +338,14 @@ def _onnx(path: Path) -> Located:
 def _gguf(path: Path) -> Located:
     files = {part.name: part for part in shard_paths(path)}
     name = _called(model_stem(path))
-    return Located(name, partial(open_gguf, path, name), files)
+    return Located(name, partial(_open_gguf, path, name), files)
+
+
+def _open_gguf(path: Path, name: str) -> SourceModel | OpenedEncoder:
+    file = read_gguf(path)
+    if file.text("general.architecture") in GGUF_ENCODERS:
+        return open_gguf_encoder(file, name)
+    return open_gguf(path, name)
 
 
 def _called(name: str) -> str:

@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from planner.errors import CorruptModel, UnknownTokenizer
 from planner.importers.gguf_file import GgufFile
@@ -131,6 +131,64 @@ def _byte_level(file: GgufFile, ids: dict[str, int]) -> tuple[Tokenizer, bool]:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer, kind.add_bos
+
+
+def word_piece(file: GgufFile, vocab: int) -> Tokenizer:
+    """The tokenizer of an encoder, as BERT has it: words are lowercased unless the vocabulary has capitals, and a text,
+    or a pair of them, stands between marks. `vocab`: rows of the embedding.
+    """
+    where, model = file.path.name, file.text("tokenizer.ggml.model")
+    tokens = file.texts("tokenizer.ggml.tokens")
+    if model != "bert":
+        raise UnknownTokenizer(
+            f"{where}: tokenizer model {model!r} of an encoder is not supported; known is bert"
+        )
+    if not tokens or len(tokens) > vocab:
+        raise CorruptModel(f"{where}: 1 to {vocab} tokenizer.ggml.tokens expected, got {len(tokens or ())}")
+    types = _types(file, len(tokens))
+    control = {at for at, kind in enumerate(types) if kind in (TokenType.CONTROL, TokenType.UNKNOWN)}
+    marks = {
+        name: _token_id(file, key, len(tokens))
+        for name, keys in _MARKS.items()
+        for key in keys
+        if _token_id(file, key, len(tokens)) is not None
+    }
+    if missing := [name for name in _MARKS if marks.get(name) is None]:
+        raise CorruptModel(f"{where}: metadata names no token {', '.join(missing)}; convert the model again")
+    control |= {token for token in marks.values() if token is not None}
+    words = [_of_word(text, at in control) for at, text in enumerate(tokens)]
+    ids = _unique(words, where)
+    first, last, unknown = (words[token] for name in _MARKS if (token := marks[name]) is not None)
+    tokenizer = Tokenizer(models.WordPiece(vocab=ids, unk_token=unknown))
+    plain = (text for at, text in enumerate(words) if at not in control and not _BRACKETS.fullmatch(text))
+    lower = not any(text != text.lower() for text in plain)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1",
+        special_tokens=[(first, ids[first]), (last, ids[last])],
+    )
+    tokenizer.add_special_tokens(
+        [AddedToken(words[at], special=True, normalized=False) for at in sorted(control)]
+    )
+    return tokenizer
+
+
+_MARKS: Final = {  # by what they are: keys of the token's id, the last one that is there counts
+    "[CLS]": ("cls", "bos"),
+    "[SEP]": ("eos", "seperator"),
+    "[UNK]": ("unknown",),
+}
+_BRACKETS: Final = re.compile(r"\[.*\]")
+
+
+def _of_word(text: str, control: bool) -> str:
+    """A token as WordPiece has it: converters put a mark before those that begin words, and none before others."""
+    if control or _BRACKETS.fullmatch(text):
+        return text
+    return text[1:] if text.startswith(SPACE) else f"##{text}"
 
 
 def _merge(text: str, ids: dict[str, int], where: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import signal
 from base64 import b64encode
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI, BadRequestError
-from PIL import Image
 
 from peer.api import Mesh
 from peer.errors import BadCommand, BadPicture, NoPlan
@@ -35,6 +33,7 @@ from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from tests.e2e.command import Running, run, running
+from tests.e2e.pictures import PICTURE, png
 from tests.e2e.real_mesh import options
 from tests.patience import WITHIN_S
 from tests.planner.importers.vision.checkpoints import IMAGE, load, picture_of
@@ -45,13 +44,6 @@ NAME = "seeing"
 LEND = ("--memory", "1GiB", "--bind", "127.0.0.1", "--threads", "1")
 
 
-def png(pixels: Any) -> bytes:
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "PNG")
-    return file.getvalue()
-
-
-PICTURE = png(picture_of("llava"))
 OTHER = png(picture_of("llava")[::-1])
 
 

@@ -29,8 +29,8 @@ from planner.model.graph_work import work_of
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
+from tests.e2e.pictures import PICTURE
 from tests.e2e.real_mesh import options
-from tests.e2e.test_sight import PICTURE
 from tests.patience import WITHIN_S
 from tests.planner.importers.vision.checkpoints import load
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from planner.importers.encoders.file import encoder_file
-from planner.importers.encoders.folder import EncoderFolder
+from planner.importers.encoders.folder import OpenedEncoder
 from planner.importers.onnx.steps import Steps
 from planner.importers.onnx.text_inputs import text_inputs
 from planner.model.graph_manifest import decode_graph_manifest, encode_graph_manifest
 from planner.model.store import Store
 
 
-def put_encoder(source: EncoderFolder, store: Store) -> str:
+def put_encoder(source: OpenedEncoder, store: Store) -> str:
     """The id of the model."""
     with encoder_file(source, store) as asked, tempfile.TemporaryDirectory() as folder:
         steps = Steps(asked, Path(folder))

@@ -89,6 +89,7 @@ BERT: Final = EncoderFamily(
     title="BERT",
     apart="",
     models=("bert",),
+    gguf="bert",
     prefix="bert.",
     names={**_BERT, "head.dense": ("pooler.dense",), "head.out": ("classifier",)},
     features=_of_bert,

@@ -22,7 +22,8 @@ class EncoderFamily:
     """One family. `title`: which models, for people. `apart`: what sets it apart from BERT. `models`: its names in
     config.json. `prefix`: how names of tensors of the encoder begin where a head stands beside it. `names`: of tensors
     without .weight and .bias, {block} being the block's number; `head` is of those of a cross-encoder. `other`: the
-    same in folders of another version, which `other_mark`, a tensor, tells. `keys`: by the usual key of config.json,
+    same in folders of another version, which `other_mark`, a tensor, tells. `gguf`: its name in GGUF files, where these
+    are read. `keys`: by the usual key of config.json,
     what it is called here; the first one that is there counts. `features`: what its numbers mean. `ignored`: patterns
     of tensors that take no part.
     """
@@ -41,6 +42,7 @@ class EncoderFamily:
     ignored: tuple[str, ...] = ()
     other: Names | None = None
     other_mark: str = ""
+    gguf: str = ""
 
     def file_names(self, ours: str, names: Names) -> tuple[str, ...]:
         """Where a tensor of ours lies: the rows of all of them, below one another."""

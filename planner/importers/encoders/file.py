@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from planner.importers.encoders.folder import EncoderFolder
+from planner.importers.encoders.folder import OpenedEncoder
 from planner.importers.encoders.shape import RowsEnding
 from planner.importers.onnx.asked import SourceGraph
 from planner.model.store import Store
@@ -20,11 +20,12 @@ MADE: Final = "encoder 1"  # which changes with the graph that is written
 TEXTS: Final = 2  # of the sample
 SAMPLE_TOKENS: Final = 16  # of the longest of them
 WEIGHTS: Final = "encoder.weights"
+TOKENIZER: Final = "tokenizer.json"
 SEED: Final = 7
 
 
 @contextmanager
-def encoder_file(source: EncoderFolder, store: Store) -> Iterator[SourceGraph]:
+def encoder_file(source: OpenedEncoder, store: Store) -> Iterator[SourceGraph]:
     """The file, as long as the block lasts. Raises CorruptModel."""
     from planner.importers.encoders import graphs  # with onnx, which takes time
 
@@ -36,11 +37,15 @@ def encoder_file(source: EncoderFolder, store: Store) -> Iterator[SourceGraph]:
         file.write_bytes(encoded)
         inputs = sample_inputs(source)
         np.savez(sample, allow_pickle=False, **inputs)
+        tokenizer = source.tokenizer
+        if isinstance(tokenizer, bytes):
+            (folder / TOKENIZER).write_bytes(tokenizer)
+            tokenizer = folder / TOKENIZER
         yield SourceGraph(
             file,
             source.name,
             sample=sample,
-            tokenizer=source.tokenizer,
+            tokenizer=tokenizer,
             longest=source.longest,
             named=True,
             made=how_written(source),
@@ -48,13 +53,13 @@ def encoder_file(source: EncoderFolder, store: Store) -> Iterator[SourceGraph]:
         )
 
 
-def how_written(source: EncoderFolder) -> str:
+def how_written(source: OpenedEncoder) -> str:
     """How the file is written, for the index of imports."""
     ending = "rows" if isinstance(source.ending, RowsEnding) else "vectors"
     return f"{MADE} {'scores' if source.scores else ending}"
 
 
-def sample_inputs(source: EncoderFolder) -> dict[str, npt.NDArray[Any]]:
+def sample_inputs(source: OpenedEncoder) -> dict[str, npt.NDArray[Any]]:
     """Two texts, or pairs of them, of which the second one is shorter."""
     wide = min(SAMPLE_TOKENS, source.longest)
     random = np.random.default_rng(SEED)

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -46,20 +46,27 @@ _ACTIVATIONS: Final[Mapping[str, Activation]] = {
 }
 
 
+class StoredNumbers(Protocol):
+    """A tensor of a file that was opened."""
+
+    def float32(self) -> Floats:
+        """Its numbers, dequantized."""
+
+
 @dataclass(frozen=True, slots=True)
-class EncoderFolder:
-    """An opened folder, before import. `longest`: most tokens of a text, or of a pair. `ending`: how rows become a
-    vector, or a score, or that they are wanted themselves. `tokenizer`: None where texts become tokens elsewhere.
-    `files`: by our name of a tensor, those of the folder whose rows it has.
+class OpenedEncoder:
+    """An encoder of a folder or a GGUF file, before import. `longest`: most tokens of a text, or of a pair. `ending`:
+    how rows become a vector, or a score, or that they are wanted themselves. `tokenizer`: a tokenizer.json, or its
+    bytes; None where texts become tokens elsewhere. `files`: by our name of a tensor, those of the source whose rows it
+    has.
     """
 
     name: str
-    family: EncoderFamily
     shape: EncoderShape
     longest: int
     ending: VectorEnding | ScoreHead | RowsEnding
-    tokenizer: Path | None
-    files: Mapping[str, Sequence[FolderTensor]]
+    tokenizer: Path | bytes | None
+    files: Mapping[str, Sequence[StoredNumbers]]
 
     @property
     def scores(self) -> bool:
@@ -83,7 +90,7 @@ def is_encoder(folder: Path) -> bool:
     return config is not None and is_known(config.get("model_type"))
 
 
-def open_encoder(folder: Path, name: str | None = None) -> EncoderFolder:
+def open_encoder(folder: Path, name: str | None = None) -> OpenedEncoder:
     """Raises a ModelError that says what was expected."""
     where = folder.name
     config = read_json(folder, "config.json")
@@ -109,9 +116,8 @@ def open_encoder(folder: Path, name: str | None = None) -> EncoderFolder:
         raise UnknownArchitecture(
             f"{where}: its tokenizer puts no mark between the two texts of a pair: save it anew with transformers"
         )
-    return EncoderFolder(
+    return OpenedEncoder(
         name or folder.resolve().name,
-        family,
         shape,
         most_tokens(folder, shape.positions),
         ending,

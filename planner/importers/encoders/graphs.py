@@ -19,7 +19,7 @@ from onnx import TensorProto, helper
 
 from planner.importers.distance_buckets import buckets_around
 from planner.importers.encoders.ending import Dense, VectorEnding
-from planner.importers.encoders.folder import EncoderFolder
+from planner.importers.encoders.folder import OpenedEncoder
 from planner.importers.encoders.shape import (
     EncoderShape,
     RowsEnding,
@@ -46,13 +46,13 @@ _UNSEEN: Final = "/embeddings/unseen"  # (texts, 1, 1, tokens): 0 for tokens, mu
 _OPERATORS: Final = {"relu": "Relu", "tanh": "Tanh"}
 
 
-def write_graph(source: EncoderFolder, weights: BinaryIO, location: str) -> bytes:
+def write_graph(source: OpenedEncoder, weights: BinaryIO, location: str) -> bytes:
     """The file, whose weights are written to `weights`, called `location` beside it. Raises CorruptModel."""
     return _Writer(source, weights, location).graph()
 
 
 class _Writer:
-    def __init__(self, source: EncoderFolder, weights: BinaryIO, location: str) -> None:
+    def __init__(self, source: OpenedEncoder, weights: BinaryIO, location: str) -> None:
         self._source = source
         self._shape: EncoderShape = source.shape
         self._file = weights

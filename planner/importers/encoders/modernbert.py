@@ -151,6 +151,7 @@ NOMIC_BERT: Final = EncoderFamily(
     title="NomicBERT",
     apart="rotary embedding, gated, no biases of linears",
     models=("nomic_bert",),
+    gguf="nomic-bert",
     prefix="nomic_bert.",
     names=_NOMIC,
     features=_of_nomic,

@@ -33,7 +33,5 @@ def encoder_family(called: object, where: str) -> EncoderFamily:
 
 
 def encoder_rows() -> list[tuple[str, str, str, str]]:
-    """For people, of each family: its models, its names in GGUF files (it has none) and in config.json, what sets it
-    apart.
-    """
-    return [(each.title, "", ", ".join(each.models), each.apart) for each in ENCODERS]
+    """For people, of each family: its models, its names in GGUF files and in config.json, what sets it apart."""
+    return [(each.title, each.gguf, ", ".join(each.models), each.apart) for each in ENCODERS]

@@ -14,7 +14,7 @@ import numpy as np
 
 from planner.errors import CorruptModel, MissingTensor, NoSuchModel, UnknownArchitecture
 from planner.importers.architecture import Architecture
-from planner.importers.encoders.folder import EncoderFolder
+from planner.importers.encoders.folder import OpenedEncoder
 from planner.importers.encoders.shape import RowsEnding, check_shape
 from planner.importers.encoders.shape import tensor_shapes as encoder_shapes
 from planner.importers.generation_settings import of_folder
@@ -46,7 +46,7 @@ class Seq2SeqModel:
     architecture: Architecture
     tokenizer: TokenizerSource
     sampling: SamplingDefaults
-    encoder: EncoderFolder
+    encoder: OpenedEncoder
     text: SourceText
     tensors: Mapping[str, FolderTensor]
     file: str
@@ -110,9 +110,8 @@ def open_seq2seq(folder: Path, name: str | None = None) -> Seq2SeqModel:
         architecture,
         replace(tokenizer, chat_template=TEMPLATE, end_tokens=ends, add_bos=False),
         of_folder(folder) or LIKELIEST,
-        EncoderFolder(
+        OpenedEncoder(
             f"{called}.encoder",
-            family.encoder,
             shape,
             shape.positions,
             RowsEnding(),

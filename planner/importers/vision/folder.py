@@ -44,6 +44,7 @@ TEXTS: Final = (("texts", 3), ("tokens", 8))
 COMPARING: Final = ("clip", "siglip")
 SEEING: Final = ("vit", "dinov2")
 TALKING: Final = ("llava", "idefics3", "smolvlm")
+KNOWN: Final = (*TALKING, *COMPARING, *SEEING)
 REFUSED: Final = (
     "qwen2_vl",
     "qwen2_5_vl",
@@ -141,7 +142,7 @@ def is_vision(folder: Path) -> bool:
     """Whether the folder says that it holds a model that sees."""
     config = read_json(folder, "config.json")
     kind = config.get("model_type") if config is not None else None
-    return kind in (*COMPARING, *SEEING, *TALKING, *REFUSED)
+    return kind in (*KNOWN, *REFUSED)
 
 
 def open_vision(folder: Path, name: str | None = None) -> SourceVision:
@@ -151,7 +152,7 @@ def open_vision(folder: Path, name: str | None = None) -> SourceVision:
         raise NoSuchModel(f"{folder} has no config.json: expected a Hugging Face model folder")
     kind, called = config.get("model_type"), name or folder.resolve().name
     if kind in REFUSED:
-        known = ", ".join((*TALKING, *COMPARING, *SEEING))
+        known = ", ".join(KNOWN)
         raise UnknownArchitecture(
             f"{folder.name}: model_type {kind!r} is not supported; models that see here are {known}"
         )
