@@ -33,7 +33,7 @@ from typing import Any, Final, TypedDict, TypeVar, Unpack
 import numpy.typing as npt
 
 from peer.dataflow.value_codec import Array, arrays_of
-from peer.errors import CannotServe
+from peer.errors import BadCommand, CannotServe
 from peer.gateway.answers import shown_likely
 from peer.gateway.grammar_jobs import GrammarJobs, GuidedAnswer, JsonForm
 from peer.gateway.rerank_requests import ranked
@@ -44,7 +44,7 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
 from peer.member.sight import given_rows
-from peer.member.text_models import embeddings, text_scores
+from peer.member.text_models import embeddings, text_classes, text_scores
 from peer.member.transcription import open_transcriber
 from peer.model.pictures import apart, file_bytes
 from peer.model.sound import decoded
@@ -326,14 +326,19 @@ class Mesh:
         return [(place, float(scores[place])) for place in ranked(scores)]
 
     async def classify(
-        self, picture: str | Path | bytes, labels: Sequence[str], model: str | None = None
+        self, what: str | Path | bytes, labels: Sequence[str] | None = None, model: str | None = None
     ) -> dict[str, float]:
-        """How well each label fits a picture (a file, or its bytes), the best first, by a model that the mesh offers
-        (CLIP: shares of 1; SigLIP: a probability of each). `model`: its name; None: the only one that compares.
+        """How well each label fits, the best first, by a model that the mesh offers. With `labels` of a picture (a
+        file, or its bytes; CLIP: shares of 1; SigLIP: a probability of each), without them of a text, by the model's
+        own (shares of 1, or each by itself where several may fit). `model`: its name; None: the only one that does so.
 
-        Raises BadPicture, NoPlan, CannotServe, RunFailed; BadCommand for labels that it cannot read.
+        Raises BadPicture, NoPlan, CannotServe, RunFailed; BadCommand for labels or a text that it cannot read.
         """
-        file = await asyncio.to_thread(file_bytes, picture)
+        if labels is None:
+            if not isinstance(what, str):
+                raise BadCommand("a text expected, or labels for a picture")
+            return (await text_classes(self._member, [what], model))[0]
+        file = await asyncio.to_thread(file_bytes, what)
         return await classified(self._member, file, labels, model)
 
     async def _asked(self, options: Options) -> AnsweringModel:
@@ -452,10 +457,10 @@ class BlockingMesh:
         return self._loop.run(self._mesh.rerank(query, documents, model))
 
     def classify(
-        self, picture: str | Path | bytes, labels: Sequence[str], model: str | None = None
+        self, what: str | Path | bytes, labels: Sequence[str] | None = None, model: str | None = None
     ) -> dict[str, float]:
         """As Mesh.classify."""
-        return self._loop.run(self._mesh.classify(picture, labels, model))
+        return self._loop.run(self._mesh.classify(what, labels, model))
 
     def map(
         self, model: str, items: Iterable[Mapping[str, npt.ArrayLike]], timeout_s: float | None = None

@@ -1,4 +1,4 @@
-"""`shoal embed` and `shoal rerank`: what models of texts that a mesh offers make of them, vectors or an order."""
+"""`shoal embed`, `shoal rerank` and `shoal classify`: what models of texts that a mesh offers make of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from peer.errors import BadCommand
 from peer.gateway.rerank_requests import ranked
 from peer.launch.counting import counting
 from peer.launch.terminal import interrupts, reporting, say, write
-from peer.member.text_models import embeddings, text_scores
+from peer.member.text_models import embeddings, text_classes, text_scores
 from peer.session.evidence import Floats
 
 
@@ -51,6 +51,21 @@ async def rerank(args: argparse.Namespace) -> int:
     for place in ranked(scores)[: args.top]:
         line = {"index": place, "score": float(scores[place]), "text": texts[place]}
         write(json.dumps(line, ensure_ascii=False) + "\n")
+    return 0
+
+
+async def classify(args: argparse.Namespace) -> int:
+    """Prints a line of JSON for each text with its labels, the best first."""
+    texts = _texts(args)
+    with interrupts() as ctrl:
+        async with AsyncExitStack() as stack:
+            with reporting() as report:
+                mesh = await stack.enter_async_context(asker(args, ctrl, report=report))
+            with ctrl.cancelling(), counting("texts", len(texts), 0) as advance:
+                found = await text_classes(mesh, texts, args.model, advance)
+    for text, labels in zip(texts, found, strict=True):
+        best = dict(list(labels.items())[: args.top])
+        write(json.dumps({"text": text, "labels": best}, ensure_ascii=False) + "\n")
     return 0
 
 

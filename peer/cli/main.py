@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from peer.cli.arguments.bench import bench_arguments
+from peer.cli.arguments.classify import classify_arguments
 from peer.cli.arguments.combinations import check_combinations, given_options
 from peer.cli.arguments.conversations import talk_arguments, title
 from peer.cli.arguments.embed import embed_arguments
@@ -234,6 +235,10 @@ def run(args: argparse.Namespace) -> int:
             from peer.cli.embed import rerank
 
             return asyncio.run(rerank(args))
+        case "classify":
+            from peer.cli.embed import classify
+
+            return asyncio.run(classify(args))
         case "api":
             from peer.cli.api import api
 
@@ -474,6 +479,11 @@ def parser() -> argparse.ArgumentParser:
     rerank_arguments(sorts)
     _way(sorts)
     _state(sorts)
+    classes = command("classify", "say how well labels fit texts, by a model that a mesh offers")
+    _link(classes)
+    classify_arguments(classes)
+    _way(classes)
+    _state(classes)
     talks = command(
         "conversations",
         "conversations that a mesh keeps: list them, keep one in a file, say who comes in",

@@ -1,4 +1,4 @@
-"""The models of a mesh that make embeddings of texts, or rank them: which they are, and what they make. Edge."""
+"""The models of a mesh that make embeddings of texts, rank them or sort them: which these are, what they make. Edge."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from peer.errors import CannotServe, NoPlan, PeerError
 from peer.member.mesh_member import MeshMember
 from peer.model.text_inputs import TextReader, TextRow
-from peer.origin.text_vectors import dimensions_of, ranks_texts, text_vectors
+from peer.origin.text_vectors import dimensions_of, ranks_texts, sorts_texts, text_vectors
 from peer.session.evidence import Floats
 from planner.errors import PlannerError
 from planner.model.graph_manifest import GraphManifest
@@ -27,10 +27,19 @@ class Use(Enum):
 
     EMBED = "makes embeddings"
     RANK = "ranks texts"
+    SORT = "sorts texts into classes"
 
 
-_DOES_NOT: Final = {Use.EMBED: "makes no embeddings of texts", Use.RANK: "ranks no texts"}
-_CALLED: Final = {Use.EMBED: "embedding model", Use.RANK: "model for ranking"}
+_DOES_NOT: Final = {
+    Use.EMBED: "makes no embeddings of texts",
+    Use.RANK: "ranks no texts",
+    Use.SORT: "sorts no texts into classes",
+}
+_CALLED: Final = {
+    Use.EMBED: "embedding model",
+    Use.RANK: "model for ranking",
+    Use.SORT: "model that sorts texts",
+}
 
 
 class TextModels:
@@ -110,7 +119,13 @@ class TextModels:
 
 
 def _is_for(manifest: GraphManifest, use: Use) -> bool:
-    return dimensions_of(manifest) > 0 if use is Use.EMBED else ranks_texts(manifest)
+    match use:
+        case Use.EMBED:
+            return dimensions_of(manifest) > 0
+        case Use.RANK:
+            return ranks_texts(manifest)
+        case Use.SORT:
+            return sorts_texts(manifest)
 
 
 def _untold(_: int) -> None:
@@ -129,7 +144,8 @@ async def embeddings(
     `model`: by name or id; None: the only one that makes embeddings. Raises NoPlan, CannotServe, RunFailed; BadCommand
     for a text that is too long, or of no token.
     """
-    return await _made(mesh, Use.EMBED, model, lambda reader: reader.rows(texts), done)
+    found, _ = await _made(mesh, Use.EMBED, model, lambda reader: reader.rows(texts), done)
+    return found
 
 
 async def text_scores(
@@ -140,8 +156,23 @@ async def text_scores(
     done: Callable[[int], None] = _untold,
 ) -> Floats:
     """How well each document answers the query, (documents,), more being better; as `embeddings`."""
-    found = await _made(mesh, Use.RANK, model, lambda reader: reader.pairs(query, documents), done)
+    found, _ = await _made(mesh, Use.RANK, model, lambda reader: reader.pairs(query, documents), done)
     return found[:, 0]
+
+
+async def text_classes(
+    mesh: MeshMember,
+    texts: Sequence[str],
+    model: str | None = None,
+    done: Callable[[int], None] = _untold,
+) -> list[dict[str, float]]:
+    """How well each label of a model fits each text, the best first; as `embeddings`. They are shares of 1, or each by
+    itself between 0 and 1 where several may fit.
+    """
+    found, manifest = await _made(mesh, Use.SORT, model, lambda reader: reader.rows(texts), done)
+    labels = manifest.text.labels if manifest.text is not None else ()
+    pairs = (zip(labels, map(float, each), strict=True) for each in found)
+    return [dict(sorted(each, key=lambda pair: (-pair[1], pair[0]))) for each in pairs]
 
 
 async def _made(
@@ -150,17 +181,18 @@ async def _made(
     model: str | None,
     rows_of: Callable[[TextReader], Sequence[TextRow]],
     done: Callable[[int], None],
-) -> Floats:
+) -> tuple[Floats, GraphManifest]:
     models = TextModels(mesh)
     try:
         await models.look()
         name = models.pick(use, model)
-        reader = await mesh.text_reader(models.found(use)[name][1])
+        _, manifest = models.found(use)[name]
+        reader = await mesh.text_reader(manifest)
     finally:
         models.close()
     rows = await asyncio.to_thread(rows_of, reader)
     run = await mesh.open_run(name)
     try:
-        return await text_vectors(run, reader, rows, done)
+        return await text_vectors(run, reader, rows, done), manifest
     finally:
         await run.close()

@@ -34,9 +34,9 @@ def batches(lengths: Sequence[int], most_texts: int = BATCH_TEXTS) -> list[list[
 
 
 def text_output(manifest: GraphManifest) -> tuple[str, int] | None:
-    """The output that a model makes of texts, embeddings or scores, and how many numbers each has; None: neither."""
+    """The output that a model makes of texts, vectors, scores or classes, and how many numbers each has; None: none."""
     text = manifest.text
-    name = None if text is None else text.vectors or text.scores
+    name = None if text is None else text.vectors or text.scores or text.classes
     if name is None:
         return None
     width = manifest.value(name).shape[1]
@@ -55,6 +55,11 @@ def dimensions_of(manifest: GraphManifest) -> int:
 def ranks_texts(manifest: GraphManifest) -> bool:
     """Whether the model scores pairs of texts."""
     return manifest.text is not None and manifest.text.scores is not None and not dimensions_of(manifest)
+
+
+def sorts_texts(manifest: GraphManifest) -> bool:
+    """Whether the model says how well each of its labels fits a text."""
+    return manifest.text is not None and manifest.text.classes is not None
 
 
 def fixed_texts(manifest: GraphManifest) -> int:

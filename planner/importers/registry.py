@@ -261,7 +261,7 @@ def resolve(name: str, cache: Path, progress: Progress | None = None) -> SourceM
 def answering(source: Source) -> SourceModel:
     """The source, if it answers in words. Raises UnknownArchitecture for any other model."""
     if isinstance(source, OpenedEncoder):
-        does = "ranks texts" if source.scores else "makes embeddings"
+        does = "sorts texts" if source.labels else "ranks texts" if source.scores else "makes embeddings"
         raise UnknownArchitecture(
             f"{source.name} {does} and answers no questions: have a mesh offer it beside a model that does, or choose "
             "another model here"

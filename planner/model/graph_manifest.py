@@ -47,6 +47,8 @@ ALIGNED: Final = 64
 MAX_TOKENIZER_BYTES: Final = 64 << 20
 MAX_TEXT_TOKENS: Final = 1 << 20  # of one text
 MAX_TOKEN: Final = (1 << 31) - 1
+MAX_LABELS: Final = 4096  # into which a model sorts texts
+MAX_LABEL_CHARS: Final = 200
 MAX_SIDE: Final = 4096  # pixels of the square that a model takes
 MAX_POSITIONS: Final = 1 << 16  # of one picture in a prompt
 MAX_PICTURE_GRAPH_BYTES: Final = 1 << 20
@@ -143,7 +145,7 @@ class TextInputs:
     for a token of the second text of a pair and 0 for all others. `longest`: tokens of a text or a pair, the marks at
     its ends included; `pad`: the token id that fills up. `vectors`: the output that is the embedding of each text,
     (texts, dimensions), where one is; `scores`: the one that says of each pair how well its second text answers the
-    first, (texts, 1).
+    first, (texts, 1); `classes`: the one that says how well each of `labels` fits a text, (texts, labels).
     """
 
     tokenizer: BlobRef
@@ -154,6 +156,8 @@ class TextInputs:
     pad: int = 0
     vectors: str | None = None
     scores: str | None = None
+    classes: str | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -335,6 +339,7 @@ def _text_document(text: TextInputs) -> dict[str, object]:
         "pad": text.pad,
         **({} if text.vectors is None else {"vectors": text.vectors}),
         **({} if text.scores is None else {"scores": text.scores}),
+        **({} if text.classes is None else {"classes": text.classes, "labels": list(text.labels)}),
     }
 
 
@@ -348,6 +353,8 @@ def _text(fields: Fields) -> TextInputs:
         pad=fields.count("pad", MAX_TOKEN),
         vectors=fields.text("vectors", MAX_VALUE_CHARS) if fields.has("vectors") else None,
         scores=fields.text("scores", MAX_VALUE_CHARS) if fields.has("scores") else None,
+        classes=fields.text("classes", MAX_VALUE_CHARS) if fields.has("classes") else None,
+        labels=fields.texts("labels", MAX_LABELS, MAX_LABEL_CHARS) if fields.has("labels") else (),
     )
 
 
@@ -373,6 +380,13 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
             raise CorruptStore(
                 f"manifest.text: {what}: an output of float32 and axes (texts, {width}) expected"
             )
+    if (text.classes is not None) != bool(text.labels) or len(set(text.labels)) != len(text.labels):
+        raise CorruptStore("manifest.text: labels beside classes, no two of them alike, expected")
+    if text.classes is not None and (
+        not _is_of_texts(manifest, values, text.classes, shape[0], MAX_LABELS)
+        or values[text.classes].shape[1] != len(text.labels)
+    ):
+        raise CorruptStore("manifest.text: classes: an output of float32 and axes (texts, labels) expected")
 
 
 def _is_pixels(dtype: str, shape: Sequence[int | str]) -> bool:

@@ -31,6 +31,8 @@ from tests.planner.plain_bert import TinyBert, plain_bert
 TEXTS = ["a mesh", "a mesh of peers answers", "sky"]
 ROWS = ([2, 4, 5, 3], [2, 4, 5, 6, 7, 8, 3], [2, 10, 3])
 RANKED = np.argsort(-load("bert-scores").made[:, 0]).tolist()
+SORTED = load("bert-classes")
+LIKELIEST = [SORTED.case.labels[at] for at in SORTED.made.argmax(axis=1)]
 MANY = [TEXTS[place % len(TEXTS)] for place in range(3000)]
 
 
@@ -42,6 +44,7 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         folder,
         double_file(tmp_path),
         load("bert-scores").write(tmp_path / "ranks"),
+        load("bert-classes").write(tmp_path / "sorts"),
         "--store",
         tmp_path / "store",
     )
@@ -54,7 +57,7 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         member = await stack.enter_async_context(joining)
         mesh = Mesh(member)
         assert await member.view.until(
-            lambda state: len(state.offers) == 3 and all(offer.stages for offer in state.offers.values()),
+            lambda state: len(state.offers) == 4 and all(offer.stages for offer in state.offers.values()),
             WITHIN_S,
         )
         np.testing.assert_allclose(await mesh.embed(TEXTS), expected, atol=2e-6)
@@ -74,6 +77,7 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
             with pytest.raises(error, match=says):
                 await asked
         assert [place for place, _ in await mesh.rerank(QUERY, DOCUMENTS)] == RANKED
+        await _sorted(mesh)
         await _over_http(stack, member)
 
         said = await asyncio.to_thread(run, tmp_path, "embed", link, *TEXTS, *away)
@@ -97,6 +101,26 @@ async def test_a_mesh_makes_embeddings_for_programs_and_people(tmp_path: Path) -
         assert said.status == 0, said.err
         lines = [json.loads(line) for line in said.out.splitlines()]
         assert [(line["index"], line["text"]) for line in lines] == [(at, DOCUMENTS[at]) for at in RANKED[:2]]
+        said = await asyncio.to_thread(run, tmp_path, "classify", link, *DOCUMENTS, "--top", "1", *away)
+        assert said.status == 0, said.err
+        lines = [json.loads(line) for line in said.out.splitlines()]
+        assert [line["text"] for line in lines] == list(DOCUMENTS)
+        assert [[*line["labels"]] for line in lines] == [[label] for label in LIKELIEST]
+
+
+async def _sorted(mesh: Mesh) -> None:
+    """Labels with scores, as transformers gives them."""
+    for text, expected in zip(DOCUMENTS, SORTED.made, strict=True):
+        found = await mesh.classify(text)
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+        assert [found[label] for label in SORTED.case.labels] == pytest.approx(expected.tolist(), abs=1e-5)
+    for asked, error, says in (
+        (mesh.classify("sky", model="tiny"), CannotServe, "tiny sorts no texts into classes: it has sorts"),
+        (mesh.classify("sky " * 99), BadCommand, "101 tokens, and sorts takes 64"),
+        (mesh.classify(b"sky"), BadCommand, "a text expected, or labels for a picture"),
+    ):
+        with pytest.raises(error, match=says):
+            await asked
 
 
 async def _over_http(stack: AsyncExitStack, member: MeshMember) -> None:

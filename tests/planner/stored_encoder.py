@@ -25,7 +25,7 @@ def put_encoder(source: OpenedEncoder, store: Store) -> str:
             assert not said
         manifest = decode_graph_manifest(steps.finish())
         assert asked.tokenizer is not None
-        found = text_inputs(manifest, asked.tokenizer, asked.longest)
+        found = text_inputs(manifest, asked.tokenizer, asked.longest, labels=asked.labels)
         assert found is not None
         content, text = found
         made = Store(Path(folder) / "store")

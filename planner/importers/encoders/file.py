@@ -50,13 +50,14 @@ def encoder_file(source: OpenedEncoder, store: Store) -> Iterator[SourceGraph]:
             named=True,
             made=how_written(source),
             fused=False,
+            labels=source.labels,
         )
 
 
 def how_written(source: OpenedEncoder) -> str:
     """How the file is written, for the index of imports."""
     ending = "rows" if isinstance(source.ending, RowsEnding) else "vectors"
-    return f"{MADE} {'scores' if source.scores else ending}"
+    return f"{MADE} {'scores' if source.scores else 'classes' if source.labels else ending}"
 
 
 def sample_inputs(source: OpenedEncoder) -> dict[str, npt.NDArray[Any]]:

@@ -2,7 +2,7 @@
 pairs of them.
 
 A sentence-transformers folder makes vectors, its modules say how; a folder of a model for classification with one label
-scores pairs. Everything else in the folder is refused.
+scores pairs, one with several sorts texts into them. Everything else in the folder is refused.
 """
 
 from __future__ import annotations
@@ -31,9 +31,12 @@ from planner.importers.encoders.table import encoder_family, is_known
 from planner.importers.hf_config import Json, Numbers, read_json, tokenizer_of
 from planner.importers.layout import check_tensors
 from planner.importers.safetensors import FolderTensor, read_files
+from planner.model.graph_manifest import MAX_LABEL_CHARS, MAX_LABELS
 
 CLASSIFIES: Final = "ForSequenceClassification"  # how the architecture of a cross-encoder ends
 IDENTITY: Final = "Identity"
+SINGLE: Final = "single_label_classification"
+MULTIPLE: Final = "multi_label_classification"
 
 _ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "gelu": "gelu",
@@ -70,8 +73,13 @@ class OpenedEncoder:
 
     @property
     def scores(self) -> bool:
-        """Whether it scores pairs of texts; else it makes vectors."""
-        return isinstance(self.ending, ScoreHead)
+        """Whether it scores pairs of texts; else it makes vectors, or sorts texts into classes."""
+        return isinstance(self.ending, ScoreHead) and not self.ending.labels
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes into which it sorts texts; none where it does not."""
+        return self.ending.labels if isinstance(self.ending, ScoreHead) else ()
 
     def tensor(self, ours: str) -> Floats:
         """The tensor of that name. Raises CorruptModel for numbers that are none."""
@@ -110,9 +118,8 @@ def open_encoder(folder: Path, name: str | None = None) -> OpenedEncoder:
     files = _files(family, names, expected, found, where)
     _, tokenizer = tokenizer_of(folder, shape.vocab)
     ending = head if head is not None else vector_ending(folder, shape.hidden)
-    if head is not None and tokenizer.num_special_tokens_to_add(True) <= tokenizer.num_special_tokens_to_add(
-        False
-    ):
+    marks = tokenizer.num_special_tokens_to_add(True) - tokenizer.num_special_tokens_to_add(False)
+    if head is not None and not head.labels and marks <= 0:
         raise UnknownArchitecture(
             f"{where}: its tokenizer puts no mark between the two texts of a pair: save it anew with transformers"
         )
@@ -193,20 +200,39 @@ def _numbers(config: Json, family: EncoderFamily, where: str) -> Numbers:
     return Numbers(config, where, keys)
 
 
+def _labels(config: Json, where: str) -> tuple[str, ...]:
+    """The classes by number, as config.json calls them; as transformers does where it does not."""
+    said, count = config.get("id2label"), config.get("num_labels")
+    if not isinstance(said, dict):
+        said = {
+            str(at): f"LABEL_{at}" for at in range(count if type(count) is int and 0 < count < 1 << 16 else 2)
+        }
+    labels = tuple(said.get(str(at)) for at in range(min(len(said), MAX_LABELS + 1)))
+    named = [each for each in labels if isinstance(each, str) and 0 < len(each) <= MAX_LABEL_CHARS]
+    if not 0 < len(labels) <= MAX_LABELS or len(set(named)) != len(labels):
+        raise CorruptModel(
+            f"{where}: id2label of config.json should name 1 to {MAX_LABELS} classes from 0 on, no two alike"
+        )
+    return tuple(named)
+
+
 def _head(config: Json, family: EncoderFamily, where: str) -> ScoreHead | None:
     """None where the folder makes vectors."""
     architectures = config.get("architectures")
     called = architectures[0] if isinstance(architectures, list) and architectures else ""
     if not isinstance(called, str) or not called.endswith(CLASSIFIES):
         return None
-    labels = config.get("id2label")
-    count = config.get("num_labels", len(labels) if isinstance(labels, dict) else 2)
+    labels = _labels(config, where)
     head = family.head(_numbers(config, family, where))
-    if count != 1 or head is None:
-        raise UnknownArchitecture(
-            f"{where}: it sorts texts into {str(count)[:10]} classes: a cross-encoder with one label, whose score "
-            "ranks texts, or a sentence-transformers folder expected"
-        )
+    if head is None:
+        raise UnknownArchitecture(f"{where}: {family.models[0]} that classifies is not supported")
+    if len(labels) > 1:
+        kind = config.get("problem_type") or SINGLE
+        if kind not in (SINGLE, MULTIPLE):
+            raise UnknownArchitecture(
+                f"{where}: problem_type {str(kind)[:40]!r} is not supported; known are {SINGLE} and {MULTIPLE}"
+            )
+        return replace(head, sigmoid=kind == MULTIPLE, labels=labels)
     said = config.get("sentence_transformers")
     path = said.get("activation_fn") if isinstance(said, dict) else None
     path = path or config.get("sbert_ce_default_activation_function") or "Sigmoid"

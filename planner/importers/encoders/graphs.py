@@ -34,6 +34,7 @@ TYPES: Final = "types"
 VECTORS: Final = "embedding"
 SCORES: Final = "scores"
 ROWS: Final = "encoded"
+CLASSES: Final = "classes"
 TEXTS_AXIS: Final = "batch"
 TOKENS_AXIS: Final = "length"
 HIDDEN_SCORE: Final = 1e9  # taken from the score of a place that is not seen: its share is then exactly 0
@@ -64,7 +65,7 @@ class _Writer:
     def graph(self) -> bytes:
         ending = self._source.ending
         inputs = [(TOKENS, TensorProto.INT64), (MASK, TensorProto.FLOAT)]
-        if isinstance(ending, ScoreHead) and self._shape.kinds > 1:
+        if self._source.scores and self._shape.kinds > 1:
             inputs.append((TYPES, TensorProto.INT64))
         rows = self._embedded(typed=len(inputs) == 3)
         for block in range(self._shape.blocks):
@@ -77,8 +78,9 @@ class _Writer:
         axes: list[str | int] = [TEXTS_AXIS, TOKENS_AXIS]
         made: list[str | int]
         if isinstance(ending, ScoreHead):
-            output, made = SCORES, [TEXTS_AXIS, 1]
-            self._score(ending, rows)
+            output, width = (CLASSES, len(ending.labels)) if ending.labels else (SCORES, 1)
+            made = [TEXTS_AXIS, width]
+            self._score(ending, rows, output)
         elif isinstance(ending, RowsEnding):
             output, made = ROWS, [*axes, self._shape.hidden + 1]
             self._marked(rows)
@@ -369,7 +371,7 @@ class _Writer:
             made = self._graph.add("Add", [made, self._kept(f"{at}.bias", step.bias)], f"{at}.sum")
         return made if step.operator is None else self._graph.add(step.operator, [made], f"{at}.active")
 
-    def _score(self, head: ScoreHead, rows: str) -> None:
+    def _score(self, head: ScoreHead, rows: str, output: str) -> None:
         at = _SCORED
         made = self._mean(at, rows) if head.mean else self._first_row(f"{at}/first", rows)
         made = self._activated(
@@ -378,4 +380,7 @@ class _Writer:
         if head.norm:
             made = self._norm(f"{at}/dense.norm", "head.norm", made)
         made = self._linear(f"{at}/score", "head.out", made)
-        self._graph.add("Sigmoid" if head.sigmoid else "Identity", [made], SCORES)
+        if head.labels and not head.sigmoid:
+            self._graph.add("Softmax", [made], output, axis=-1)
+        else:
+            self._graph.add("Sigmoid" if head.sigmoid else "Identity", [made], output)

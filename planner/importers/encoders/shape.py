@@ -96,7 +96,8 @@ class RowsEnding:
 @dataclass(frozen=True, slots=True)
 class ScoreHead:
     """How the rows of a pair of texts become its score: of the first row, or of the mean, a dense layer, its activation
-    and a norm where there is one, then one number. `sigmoid`: which lies between 0 and 1 at last.
+    and a norm where there is one, then one number. `sigmoid`: which lies between 0 and 1 at last. `labels`: or how well
+    each of these fits a text: shares of 1, or with `sigmoid` each by itself.
     """
 
     activation: Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
@@ -104,6 +105,7 @@ class ScoreHead:
     norm: bool = False
     mean: bool = False
     sigmoid: bool = True
+    labels: tuple[str, ...] = ()
 
 
 def check_shape(shape: EncoderShape, where: str) -> None:
@@ -179,7 +181,7 @@ def tensor_shapes(shape: EncoderShape, head: ScoreHead | None = None) -> dict[st
         linear("head.dense", n.hidden, n.hidden, head.dense_bias)
         if head.norm:
             norm("head.norm")
-        linear("head.out", 1, n.hidden, True)
+        linear("head.out", len(head.labels) or 1, n.hidden, True)
     return found
 
 

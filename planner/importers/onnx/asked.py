@@ -26,7 +26,8 @@ class SourceGraph:
     where there is one; `longest`: most tokens of a text, 0 where only the tokenizer can say it. `named`: paths of
     values are parts that become units. `made`: what wrote the file, with its version, where an import did. `fused`:
     operators may be joined, where that makes the same bits. `pad`: the token that fills up, where the
-    tokenizer does not say it. `picture`: how pictures become an input.
+    tokenizer does not say it. `picture`: how pictures become an input. `labels`: into which it sorts texts, where it
+    does.
     """
 
     source: Path
@@ -41,6 +42,7 @@ class SourceGraph:
     fused: bool = True
     pad: int | None = None
     picture: PictureSource | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def how(self) -> str:

@@ -70,7 +70,7 @@ def import_graph(
             manifest = replace(manifest, picture=picture)
         text = None
         if source.tokenizer is not None:
-            text = text_inputs(manifest, source.tokenizer, source.longest, source.pad)
+            text = text_inputs(manifest, source.tokenizer, source.longest, source.pad, source.labels)
         if text is not None:
             content, wanted = text
             store.put_blob([content])

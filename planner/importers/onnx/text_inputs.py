@@ -35,6 +35,7 @@ _MASKS: Final = ("attention_mask", "mask")
 _TYPES: Final = ("token_type_ids", "types")
 _VECTORS: Final = ("embedding", "sentence_embedding")
 _SCORES: Final = "scores"
+_CLASSES: Final = "classes"
 _PADS: Final = ("[PAD]", "<pad>")
 
 
@@ -47,12 +48,16 @@ def tokenizer_beside(source: Path) -> Path | None:
 
 
 def text_inputs(
-    manifest: GraphManifest, tokenizer: Path, longest: int, filler: int | None = None
+    manifest: GraphManifest,
+    tokenizer: Path,
+    longest: int,
+    filler: int | None = None,
+    labels: tuple[str, ...] = (),
 ) -> tuple[bytes, TextInputs] | None:
     """The bytes of the tokenizer and how texts become inputs; None where the inputs are others.
 
     `longest`: most tokens of a text; 0: as the model's axis or the tokenizer says. `filler`: the token that fills up;
-    None: as the tokenizer says. Raises UnknownTokenizer.
+    None: as the tokenizer says. `labels`: into which texts are sorted. Raises UnknownTokenizer.
     """
     by: dict[str, str | None] = {}
     for what, known in (("tokens", _TOKENS), ("mask", _MASKS), ("types", _TYPES)):
@@ -77,6 +82,9 @@ def text_inputs(
             return content, wanted
     with suppress(CorruptStore):
         check_text(manifest, wanted := replace(found, scores=_SCORES))
+        return content, wanted
+    if labels:
+        check_text(manifest, wanted := replace(found, classes=_CLASSES, labels=labels))
         return content, wanted
     return content, found
 

@@ -48,6 +48,7 @@ WORDS: Final = (
     ",",
     "?",
 )
+LABELS: Final = ("sad", "glad", "neither")
 BYTES: Final = 300  # tokens of a byte-level vocabulary, and some that no text has
 
 _SIZES: Final = {
@@ -63,6 +64,7 @@ _SIZES: Final = {
 class Case:
     """`kind`: model_type. `tokens`: which tokenizer. `numbers`: of its config. `modules`: what follows the encoder,
     with the mode of the pooling; of scores: the activation behind the head, "" where config.json does not say it.
+    `labels`: of one that sorts texts.
     """
 
     kind: str
@@ -70,6 +72,7 @@ class Case:
     numbers: Mapping[str, Any]
     modules: tuple[str, ...] = ()
     activation: str | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def scores(self) -> bool:
@@ -109,6 +112,12 @@ CASES: Final[Mapping[str, Case]] = {
         "modernbert", "bytes", {**_MODERN, "classifier_pooling": "mean"}, activation=""
     ),
     "nomic-scores": Case("nomic_bert", "words", {}, activation=""),
+    "bert-classes": Case("bert", "words", {}, labels=LABELS),
+    "roberta-classes": Case(
+        "roberta", "bytes", {**_ROBERTA, "problem_type": "multi_label_classification"}, labels=LABELS
+    ),
+    "distilbert-classes": Case("distilbert", "words", _DISTIL, labels=LABELS),
+    "modernbert-classes": Case("modernbert", "bytes", _MODERN, labels=LABELS),
 }
 
 
@@ -208,7 +217,7 @@ def write_folder(
     (folder / "model.safetensors").write_bytes(safetensors_bytes(weights, "F32"))
     (folder / "tokenizer.json").write_text(tokenizer(case).to_str())
     (folder / "tokenizer_config.json").write_text(json.dumps(settings_of(case)))
-    if case.scores:
+    if case.scores or case.labels:
         return folder
     kinds = ["Transformer", "Pooling", *case.modules[1:]]
     modules = [

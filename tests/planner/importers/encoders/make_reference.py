@@ -44,8 +44,11 @@ def shapes_of(case: Case) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     numbers = config_of(case)
     if case.scores:
         numbers["num_labels"] = 1
+    if case.labels:
+        numbers["id2label"] = dict(enumerate(case.labels))
     config = transformers.AutoConfig.for_model(case.kind, **numbers)
-    kind = transformers.AutoModelForSequenceClassification if case.scores else transformers.AutoModel
+    classifies = case.scores or case.labels
+    kind = transformers.AutoModelForSequenceClassification if classifies else transformers.AutoModel
     model = kind.from_config(config, attn_implementation="eager").float().eval()
     with TemporaryDirectory() as folder:
         model.save_pretrained(folder)
@@ -71,7 +74,14 @@ def make(name: str) -> None:
             Path(folder) / "model", case, config, weights_of(shapes, SEED), weights_of(DENSE, SEED)
         )
         how = {"attn_implementation": "eager", "dtype": torch.float32}
-        if case.scores:
+        if case.labels:
+            model = transformers.AutoModelForSequenceClassification.from_pretrained(path, **how).eval()
+            words = transformers.AutoTokenizer.from_pretrained(path)
+            sorts = transformers.pipeline("text-classification", model=model, tokenizer=words, device="cpu")
+            found = [{each["label"]: each["score"] for each in sorts(text, top_k=None)} for text in TEXTS]
+            made = np.array([[each[label] for label in case.labels] for each in found])
+            inner = getattr(model, model.base_model_prefix)
+        elif case.scores:
             scorer = CrossEncoder(str(path), device="cpu", model_kwargs=how)
             inner = getattr(scorer.model, scorer.model.base_model_prefix)
             made = scorer.predict([(QUERY, text) for text in TEXTS])[:, None]

@@ -85,7 +85,7 @@ def test_vectors_and_scores_are_those_of_sentence_transformers(
 ) -> None:
     model = imported(name)
     expected, case = model.checkpoint.made, model.checkpoint.case
-    bare = not case.scores and "Normalize" not in case.modules
+    bare = not case.scores and not case.labels and "Normalize" not in case.modules
     most = BARE * float(np.abs(expected).max()) if bare else CLOSE * max(1.0, float(np.abs(expected).max()))
     together, alone = made(model, [model.rows]), made(model, [[row] for row in model.rows])
     assert together.shape == expected.shape
@@ -122,7 +122,8 @@ def test_cut_at_every_border_it_makes_the_bits_of_the_whole(
     model = imported(name)
     manifest, rows = model.manifest, model.rows
     blocks = model.source.shape.blocks
-    ending = "classifier" if model.checkpoint.case.scores else "pooling"
+    case = model.checkpoint.case
+    ending = "classifier" if case.scores or case.labels else "pooling"
     assert [unit.component for unit in manifest.units] == ["embeddings", *["encoder"] * 2 * blocks, ending]
     count = len(manifest.units)
     feed = model.reader.filled(rows)
@@ -137,10 +138,18 @@ def test_cut_at_every_border_it_makes_the_bits_of_the_whole(
 
 
 def test_every_family_is_compared() -> None:
-    kinds = {case.kind for case in CASES.values() if not case.scores}
+    kinds = {case.kind for case in CASES.values() if not case.scores and not case.labels}
     assert kinds == {called for family in ENCODERS for called in family.models}
     assert {case.kind for case in CASES.values() if case.scores} == kinds
     assert {path.stem for path in REFERENCE.iterdir()} == {*CASES, REAL}
+
+
+def test_a_model_that_sorts_says_its_labels(imported: Callable[[str], Imported]) -> None:
+    for name, case in CASES.items():
+        if case.labels:
+            text = imported(name).manifest.text
+            assert text is not None
+            assert (text.classes, text.labels) == ("classes", case.labels)
 
 
 def test_newer_names_of_nomic_are_the_same_model(tmp_path: Path) -> None:

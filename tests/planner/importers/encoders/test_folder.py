@@ -183,10 +183,28 @@ def of_dense(said: Mapping[str, object]) -> Callable[[Path], None]:
 
 OTHERS: dict[str, tuple[str, Callable[[Path], None], type[ModelError], str]] = {
     "labels": (
-        "bert-scores",
+        "bert-classes",
+        changed("config.json", {"id2label": {"0": "no", "1": "no", "2": "yes"}}),
+        CorruptModel,
+        "id2label of config.json should name 1 to 4096 classes from 0 on, no two alike",
+    ),
+    "numbered labels": (
+        "bert-classes",
+        changed("config.json", {"id2label": {"1": "no", "2": "yes", "3": "both"}}),
+        CorruptModel,
+        "should name 1 to 4096 classes from 0 on",
+    ),
+    "more labels": (
+        "bert-classes",
         changed("config.json", {"id2label": {"0": "no", "1": "yes"}}),
+        CorruptModel,
+        r"should be \(2, 48\), is \(3, 48\)",
+    ),
+    "regression": (
+        "bert-classes",
+        changed("config.json", {"problem_type": "regression"}),
         UnknownArchitecture,
-        "sorts texts into 2 classes: a cross-encoder with one label",
+        "problem_type 'regression' is not supported; known are single_label_classification",
     ),
     "scores": (
         "bert-scores",
