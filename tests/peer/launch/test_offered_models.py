@@ -54,7 +54,9 @@ def test_a_second_one_that_answers_is_offered_with_the_room_that_is_promised(
     store: Store, monkeypatch: pytest.MonkeyPatch, asked: int | None, context: int
 ) -> None:
     monkeypatch.setattr(Store, "manifest_bytes", lambda _, model: model.encode())
-    manifest = SimpleNamespace(name="other", context=512, units=("embed", "attn", "ffn", "head"), speech=None)
+    manifest = SimpleNamespace(
+        name="other", context=512, units=("embed", "attn", "ffn", "head"), speech=None, source=None
+    )
     monkeypatch.setattr(offered_models, "decode_manifest", lambda _: manifest)
     own, offered = served_of_store(store, ("talker", "det", "other"), "8bit", Room(asked, 3, "throughput"))
     assert own == TALKER.model_id
