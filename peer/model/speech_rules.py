@@ -46,7 +46,10 @@ def allowed(logits: Floats, writing: Writing, before: Sequence[int]) -> Floats:
     if not before:
         found[list(speech.begin_suppressed)] = -np.inf
     found[list(speech.suppressed)] = -np.inf
-    return _with_times(found, writing, before) if writing.times else found
+    if writing.times:
+        return _with_times(found, writing, before)
+    found[speech.no_timestamps :] = -np.inf
+    return found
 
 
 def language_of(logits: Floats, speech: Speech) -> int:

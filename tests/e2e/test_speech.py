@@ -109,7 +109,7 @@ def by_command(town: Town) -> str:
 async def test_two_peers_write_what_transformers_writes(tmp_path: Path) -> None:
     async with started(tmp_path, "small", "a") as town:
         reference = json.loads((REFERENCE / "small.json").read_text())
-        await check_cases(town, reference, "en, times", "de, translated, times")
+        await check_cases(town, reference, "en, times", "de, translated, times", "detected")
         await by_program(town, reference)
 
 

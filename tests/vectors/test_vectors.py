@@ -38,6 +38,7 @@ VECTORS = Path(__file__).parents[1] / "vectors"
         "session",
         "session_rules",
         "speaking",
+        "speech",
         "decoder_planning",
         "state_rules",
         "step_times",

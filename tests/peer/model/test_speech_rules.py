@@ -57,9 +57,9 @@ def test_a_time_comes_where_all_times_are_likelier_than_any_word() -> None:
     assert may_follow([22, 5], loud=30) == [*range(23, VOCAB)]
 
 
-def test_without_times_only_what_is_suppressed_never_comes() -> None:
-    assert may_follow([], times=False) == [t for t in range(VOCAB) if t not in (3, 4, END)]
-    assert may_follow([5], times=False) == [t for t in range(VOCAB) if t != 3]
+def test_without_times_neither_a_time_comes_nor_what_is_suppressed() -> None:
+    assert may_follow([], times=False, loud=30) == [t for t in WORDS if t not in (4, END)]
+    assert may_follow([5], times=False, loud=30) == WORDS
 
 
 def test_a_prompt_says_language_task_and_whether_there_are_times() -> None:

@@ -8,13 +8,12 @@
 
 import { CannotServe, NoPlan, RunFailed } from '../errors';
 import { cutsOf, framesOf, windowOf } from '../model/sound';
+import { allowed, languageMask, promptOf } from '../model/speech_rules';
 import { type AskSettings, ASK_SETTINGS, type Conversation } from '../origin/answer_stream';
 import type { AnsweringModel } from '../origin/answering_model';
 import type { RunClient } from '../origin/run_client';
 import { HOP, type Speech } from '../planner/speech';
 import { loadFileGraph } from '../runtime/graph_runtime';
-import type { GivenRows } from '../session/position_spans';
-import { maskWords } from '../session/ask';
 import { aligned, type Tensor } from '../wire/tensors';
 import type { Offering } from './sight';
 
@@ -57,15 +56,33 @@ export async function* written(
   try {
     const cuts = cutsOf(samples, speech);
     const total = Math.max(1, Math.ceil(samples.length / HOP));
-    const draws = drawsOf(speech, manifest.vocab);
+    const places = Array.from({ length: speech.rows }, () => speech.start);
+    const languages = languageMask(speech, manifest.vocab);
+    const first = allowed(speech, manifest.vocab, true);
+    const later = allowed(speech, manifest.vocab, false);
+    const least = Math.min(...manifest.endTokens);
+    let language: number | null = null; // the one that the first window is in
     for (const [seek, end] of cuts) {
       signal.throwIfAborted();
       const until = end < total ? end : frames.count; // a short recording goes on in silence
       const window = windowOf(frames, seek, until, speech.frames);
-      const rows = await encoded(run, window, speech, manifest.hidden, encoder, signal);
-      const tokens = await tokensOf(conversation, rows, speech, draws);
-      const least = Math.min(...manifest.endTokens);
-      yield { text: text.decode(tokens.filter((token) => token < least)), share: end / total };
+      const tensor = await encoded(run, window, speech, manifest.hidden, encoder, signal);
+      const ask = (prompt: readonly number[], asked: Partial<AskSettings>): Promise<readonly number[]> =>
+        drawn(
+          conversation,
+          [...places, ...prompt],
+          { ...ASK_SETTINGS, ...asked, rows: [{ first: 0, tensor }] },
+          signal,
+        );
+      if (speech.languages.size > 0 && language === null) {
+        const found = await ask([speech.start], { allowed: languages, maxTokens: 1, ignoreEnd: true });
+        language = found[0] ?? null;
+      }
+      const prompt = promptOf(speech, language);
+      const begun = await ask(prompt, { allowed: first, maxTokens: 1 });
+      const more = begun.length === 0 ? [] : await ask([...prompt, ...begun], { allowed: later });
+      const words = [...begun, ...more].filter((token) => token < least);
+      yield { text: text.decode(words), share: end / total };
     }
   } finally {
     signal.removeEventListener('abort', stop);
@@ -127,57 +144,19 @@ const floatsOf = (data: Uint8Array): Float32Array => {
   return new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length >> 2);
 };
 
-/** Which tokens may be drawn: as the language, as the first one, and as any other. */
-interface Draws {
-  readonly language: readonly number[];
-  readonly first: readonly number[];
-  readonly rest: readonly number[];
-}
-
-function drawsOf({ languages, suppressed, beginSuppressed }: Speech, vocab: number): Draws {
-  const known = new Set(languages.values());
-  const never = new Set(suppressed);
-  const notFirst = new Set([...suppressed, ...beginSuppressed]);
-  return {
-    language: maskWords(vocab, (token) => known.has(token)),
-    first: maskWords(vocab, (token) => !notFirst.has(token)),
-    rest: maskWords(vocab, (token) => !never.has(token)),
-  };
-}
-
-/** The tokens of a window, the one that ends it not among them. */
-async function tokensOf(
-  conversation: Conversation,
-  tensor: Tensor,
-  speech: Speech,
-  draws: Draws,
-): Promise<readonly number[]> {
-  const rows: readonly GivenRows[] = [{ first: 0, tensor }];
-  const places = Array.from({ length: speech.rows }, () => speech.start);
-  const prompt = [...places, speech.start];
-  if (speech.languages.size > 0) {
-    const asked = { rows, allowed: draws.language, maxTokens: 1, ignoreEnd: true };
-    const [language] = await drawn(conversation, prompt, asked);
-    if (language !== undefined) prompt.push(language);
-    if (speech.transcribe !== null) prompt.push(speech.transcribe);
-  }
-  prompt.push(speech.noTimestamps);
-  const first = await drawn(conversation, prompt, { rows, allowed: draws.first, maxTokens: 1 });
-  if (first.length === 0) return [];
-  const rest = await drawn(conversation, [...prompt, ...first], { rows, allowed: draws.rest });
-  return [...first, ...rest];
-}
-
+/** The tokens that are drawn behind `prompt`, the one that ends them not among them. */
 async function drawn(
   conversation: Conversation,
   prompt: readonly number[],
-  asked: Partial<AskSettings>,
+  settings: AskSettings,
+  signal: AbortSignal,
 ): Promise<readonly number[]> {
   const found: number[] = [];
   let why = '';
-  for await (const piece of conversation.tokens(prompt, { ...ASK_SETTINGS, ...asked })) {
+  for await (const piece of conversation.tokens(prompt, settings)) {
     if (piece.kind === 'finished') why = piece.why;
     else if (piece.token >= 0) found.push(piece.token);
   }
-  return why === 'end' ? found.slice(0, -1) : found; // that which ended it is no word
+  signal.throwIfAborted();
+  return why === 'end' ? found.slice(0, -1) : found;
 }

@@ -1,10 +1,25 @@
 /* Frames of recordings, and where they are cut into windows. */
 
-import { describe, expect, it } from 'vitest';
+import * as ort from 'onnxruntime-web/wasm';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 
 import { CannotServe } from '../../src/errors';
 import { cutsOf, framesOf, windowOf } from '../../src/model/sound';
-import { HOP, RATE, type Speech } from '../../src/planner/speech';
+import { Fields } from '../../src/planner/checked_fields';
+import { HOP, RATE, type Speech, speechOf } from '../../src/planner/speech';
+import { fromHex } from '../../src/wire/hex';
+import { vectors } from '../vectors';
+
+interface Vectors {
+  readonly made: readonly [{ readonly file: string; readonly vocab: number; readonly context: number }];
+  readonly recordings: readonly {
+    readonly name: string;
+    readonly samples: string;
+    readonly count: number;
+    readonly windows: readonly (readonly number[])[];
+  }[];
+  readonly rules: readonly [{ readonly speech: object }];
+}
 
 const SPEECH = { mels: 2, frames: 3000 } as Speech;
 const WINDOW = 400;
@@ -43,6 +58,37 @@ describe('frames', () => {
   it('are refused of a spectrogram that makes others', async () => {
     const wrong = (): Promise<Float32Array> => Promise.resolve(new Float32Array(7));
     await expect(framesOf(new Float32Array(5), SPEECH, wrong)).rejects.toThrow(CannotServe);
+  });
+});
+
+describe('frames by a spectrogram, and their windows', () => {
+  const { made, recordings, rules } = vectors('speech') as Vectors;
+  const [{ file, vocab, context }] = made;
+  const speech = speechOf(new Fields(rules[0].speech, 'speech'), vocab, context);
+  let session: ort.InferenceSession;
+
+  beforeAll(async () => {
+    ort.env.wasm.numThreads = 1;
+    session = await ort.InferenceSession.create(fromHex(file));
+  });
+
+  afterAll(() => session.release());
+
+  it.each(recordings)('are those of Python to the bit: $name', async ({ samples, count, windows }) => {
+    const whole = new Int16Array(fromHex(samples).buffer);
+    const frames = await framesOf(
+      Float32Array.from(whole, (each) => each / 32768),
+      speech,
+      async (sound) => {
+        const { frames: found } = await session.run({ sound: new ort.Tensor(sound, [1, sound.length]) });
+        return found?.data as Float32Array;
+      },
+    );
+    expect(frames.count).toBe(count);
+    windows.forEach((expected, at) => {
+      const seek = at * speech.frames;
+      expect([...windowOf(frames, seek, count, speech.frames)]).toEqual(expected);
+    });
   });
 });
 

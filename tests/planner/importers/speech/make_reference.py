@@ -16,17 +16,25 @@ import torch
 import transformers
 
 from tests.planner.importers.speech.sounds import long_sound, spoken
-from tests.planner.importers.speech.whisper_folders import REFERENCE, SHAPES, write
+from tests.planner.importers.speech.whisper_folders import (
+    NO_TIMESTAMPS,
+    REFERENCE,
+    SHAPES,
+    SUPPRESSED,
+    VOCAB,
+    write,
+)
 
 torch.set_num_threads(1)
 CLOSE = 2e-3  # no token is decided by less
 MOST_TOKENS = 20  # of a window
+NO_TIMES: dict[str, Any] = {"suppress_tokens": [*SUPPRESSED, *range(NO_TIMESTAMPS, VOCAB)]}
 SHORT: dict[str, dict[str, Any]] = {
-    "en": {"language": "en"},
+    "en": {"language": "en", **NO_TIMES},
     "en, times": {"language": "en", "return_timestamps": True},
     "de, translated, times": {"language": "de", "task": "translate", "return_timestamps": True},
     "en, times, whole": {"language": "en", "return_timestamps": True, "max_new_tokens": None},
-    "detected": {"task": "transcribe"},
+    "detected": {"task": "transcribe", **NO_TIMES},
     "detected, times": {"task": "transcribe", "return_timestamps": True},
 }
 
