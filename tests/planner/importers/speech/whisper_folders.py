@@ -36,7 +36,9 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One model. `loud`: how much louder embeddings of times are than those of words."""
+    """One model. `loud`: how much louder embeddings of times are than those of words; `places`: those of positions than
+    in the others; `sharp`: how much fewer rows of the encoder each token looks at.
+    """
 
     hidden: int
     heads: int
@@ -44,11 +46,14 @@ class Shape:
     ffn: int
     seed: int
     loud: float = 1.0
+    places: float = 1.0
+    sharp: float = 1.0
 
 
 SHAPES: Final = {
     "small": Shape(64, 2, 2, 128, 3, 1.35),
     "tiny": Shape(384, 6, 4, 1536, 5, 1.2),  # Whisper-tiny's
+    "varied": Shape(64, 2, 2, 128, 3, 1.35, 4, 4),  # other words for other sounds
 }
 
 
@@ -136,9 +141,11 @@ def weights_of(shape: Shape) -> dict[str, Floats]:
             drawn *= np.float32(0.35)
             drawn[NO_TIMESTAMPS + 1 :] *= np.float32(shape.loud)
         elif "embed_positions" in name:
-            drawn *= np.float32(0.3)
+            drawn *= np.float32(0.3 * shape.places)
         else:
             drawn *= np.float32((2.0 if "encoder_attn" in name else 1.0) / np.sqrt(np.prod(size[1:])))
+            if "encoder_attn.k_proj" in name:
+                drawn *= np.float32(shape.sharp)
         found[name] = drawn
     return found
 
