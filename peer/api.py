@@ -43,7 +43,7 @@ from peer.member.comparing import classified
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember as Member
 from peer.member.peer_options import PeerOptions
-from peer.member.sight import given_rows
+from peer.member.sight import given_rows, prepared
 from peer.member.text_models import embeddings, text_classes, text_scores
 from peer.member.transcription import open_transcriber
 from peer.model.pictures import apart, file_bytes
@@ -358,7 +358,8 @@ class Mesh:
         whole = [tool.whole for tool in tools] or None
         turns, pictures = await asyncio.to_thread(apart, turns)
         prompt = await asked.model.prompts.turns(turns, whole, model.context)
-        rows = await given_rows(self._member, asked, pictures, prompt.pictures)
+        seen = await prepared(self._member, asked, prompt, pictures)
+        prompt, rows = seen.prompt, await given_rows(self._member, seen)
         schema = options.get("schema")
         guide = await self._guide(asked, schema) if schema is not None else None
         conversation = asked.conversation()

@@ -37,7 +37,7 @@ from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import INTERRUPTED, PeerOptions
 from peer.member.progress import Report, silent
-from peer.member.sight import given_rows
+from peer.member.sight import given_rows, prepared
 from peer.model.chat_template import Message
 from peer.model.pictures import apart
 from peer.origin.answer_stream import Conversation, Delta, Finished, Settings
@@ -162,8 +162,9 @@ async def _about_pictures(
     ]
     turns, pictures = await asyncio.to_thread(apart, given)
     prompt = await asked.model.prompts.turns(turns, None, asked.chosen.context)
-    rows = await given_rows(mesh, asked, pictures, prompt.pictures)
-    return conversation.tokens(prompt.tokens, replace(chosen, front=prompt.front, rows=rows))
+    seen = await prepared(mesh, asked, prompt, pictures)
+    rows = await given_rows(mesh, seen)
+    return conversation.tokens(seen.prompt.tokens, replace(chosen, front=prompt.front, rows=rows))
 
 
 async def stream(

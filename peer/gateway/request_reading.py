@@ -203,10 +203,9 @@ def read_message(text: Text, raw: bytes, served: Served) -> ReadChat | ForFurthe
     return _read_chat(text, anthropic_requests.chat_body(body_of(raw)), served)
 
 
-def read_count(text: Text, raw: bytes, served: Served) -> int | ForFurther:
-    """POST /v1/messages/count_tokens: the tokens of the prompt. Raises as read_chat."""
-    read = _read_chat(text, anthropic_requests.chat_body(body_of(raw), counted=True), served)
-    return read if isinstance(read, ForFurther) else len(read.prompt.tokens)
+def read_count(text: Text, raw: bytes, served: Served) -> ReadChat | ForFurther:
+    """POST /v1/messages/count_tokens: the prompt whose tokens are counted. Raises as read_chat."""
+    return _read_chat(text, anthropic_requests.chat_body(body_of(raw), counted=True), served)
 
 
 def _read_chat(text: Text, body: Any, served: Served) -> ReadChat | ForFurther:

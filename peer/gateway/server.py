@@ -66,9 +66,9 @@ from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.gateway.transcriptions import Transcriptions
 from peer.member.mesh_member import MeshMember
-from peer.member.sight import given_rows
+from peer.member.sight import counted, given_rows, prepared
 from peer.member.text_models import Found, Use
-from peer.model.prompts import BUDGET
+from peer.model.prompts import BUDGET, Prompt
 from peer.model.tokenizer import Text
 from peer.origin.answer_stream import Settings
 from peer.origin.answering_model import AnsweringModel
@@ -521,32 +521,36 @@ class Gateway:
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         model, asked = await self._read_words(request, read_chat)
         heading = self._heading(model, "chatcmpl", asked.wanted)
-        return await self._answer_chat(request, model, asked, ChatForm(heading, asked.wanted))
+        return await self._answer_chat(request, model, asked, lambda _: ChatForm(heading, asked.wanted))
 
     async def _respond(self, request: web.Request) -> web.StreamResponse:
         model, (asked, echo) = await self._read_words(request, read_response)
         answer = ResponseAnswer.new(int(time.time()), model.chosen.name, echo)
-        return await self._answer_chat(request, model, asked, ResponseForm(answer, call_ids))
+        return await self._answer_chat(request, model, asked, lambda _: ResponseForm(answer, call_ids))
 
     async def _message(self, request: web.Request) -> web.StreamResponse:
         model, asked = await self._read_words(request, read_message)
-        form = MessageForm(model.chosen.name, len(asked.prompt.tokens), call_ids)
+
+        def form(prompt: Prompt) -> AnswerForm:
+            return MessageForm(model.chosen.name, len(prompt.tokens), call_ids)
+
         return await self._answer_chat(request, model, asked, form)
 
     async def _count(self, request: web.Request) -> web.Response:
-        _, tokens = await self._read_words(request, read_count)
+        model, asked = await self._read_words(request, read_count)
+        tokens = await counted(self._mesh, model.answering, asked.prompt, asked.pictures)
         return web.json_response({"input_tokens": tokens})
 
     async def _answer_chat(
-        self, request: web.Request, model: AskedModel, asked: ReadChat, form: AnswerForm
+        self, request: web.Request, model: AskedModel, asked: ReadChat, form: Callable[[Prompt], AnswerForm]
     ) -> web.StreamResponse:
         if asked.form is not None:
             async with self._incoming.place(self._client(request)):
                 await model.grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
-        prompt = asked.prompt
         model.line.check(asked.wanted.choices, self._client(request))
-        rows = await given_rows(self._mesh, model.answering, asked.pictures, prompt.pictures)
+        seen = await prepared(self._mesh, model.answering, asked.prompt, asked.pictures)
+        prompt, rows = seen.prompt, await given_rows(self._mesh, seen)
         tasks = self._tasks(
             model,
             self._client(request),
@@ -557,7 +561,7 @@ class Gateway:
             prompt.front,
             rows,
         )
-        return await self._answer(request, model, tasks, asked.wanted, form)
+        return await self._answer(request, model, tasks, asked.wanted, form(prompt))
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         model, asked = await self._read_words(request, read_completion)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
@@ -43,6 +43,19 @@ class Prompt:
     tokens: tuple[int, ...]
     front: int = 0
     pictures: tuple[int, ...] = ()  # where the rows of each picture begin
+
+
+def widened(prompt: Prompt, counts: Sequence[int], context: int) -> Prompt:
+    """A prompt whose pictures hold one place each, with as many for each as `counts` says. Raises ContextOverflow."""
+    tokens, firsts, at = list[int](), list[int](), 0
+    for place, count in zip(prompt.pictures, counts, strict=True):
+        tokens += prompt.tokens[at:place]
+        firsts.append(len(tokens))
+        tokens += [prompt.tokens[place]] * count
+        at = place + 1
+    tokens += prompt.tokens[at:]
+    room_for(len(tokens), None, context)
+    return replace(prompt, tokens=tuple(tokens), pictures=tuple(firsts))
 
 
 class Allowance:

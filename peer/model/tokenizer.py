@@ -140,7 +140,8 @@ class Text:
 
     def with_pictures(self, prompt: Sequence[int], count: int) -> tuple[list[int], list[int]]:
         """The prompt with as many tokens in the place of each of `count` pictures as it has rows, and where the rows of
-        each begin. Raises ChatTemplateError where the template has not shown them all.
+        each begin; one token where it depends on the picture how many these are. Raises ChatTemplateError where the
+        template has not shown them all.
         """
         sight = self.sight
         if sight is None or not count:
@@ -152,7 +153,7 @@ class Text:
                 found.append(token)
                 continue
             firsts.append(len(found) + len(sight.before))
-            found += [*sight.before, *[token] * sight.positions, *sight.behind]
+            found += [*sight.before, *[token] * (1 if sight.square else sight.positions), *sight.behind]
         if len(firsts) != count:
             raise ChatTemplateError(
                 f"the model's chat template has shown {len(firsts)} of {count} pictures: put them into the question"

@@ -29,7 +29,9 @@ from peer.runtime.prefix_kv import KeptFronts
 from peer.runtime.shared_sessions import SharedSessions
 from peer.session.effects import PrefixWork
 from peer.session.evidence import Floats
+from peer.session.given_rows import shifted
 from planner.model.lowering import Shard
+from planner.model.manifest import SHIFT_COLUMNS
 
 SOON_TOKENS: Final = 64  # for which a cache that was copied has room
 GAP_ROWS: Final = 3  # idle rows carried along in a decode batch: each costs a quarter of another call
@@ -75,6 +77,7 @@ class Step:
     prompt: bool = False
     behind: bool = False  # nobody waits for it: it runs when nothing else does
     asker: str = ""  # whose it is: where several wait, each gets as many tokens
+    shift: int = 0  # by how much places of `tokens` differ from their positions
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -561,6 +564,8 @@ class StageRuntime:
                 raise _Refusal(RefusalReason.FAILED, "token ids of shape (T,) expected by the first stage")
             if int(tokens.min()) < 0 or int(tokens.max()) >= vocab:
                 raise _Refusal(RefusalReason.FAILED, f"token ids below {vocab} expected")
+            if step.shift and width <= SHIFT_COLUMNS:
+                raise _Refusal(RefusalReason.FAILED, "places of tokens without axes expected")
             return
         hidden = step.hidden
         if hidden is None or hidden.ndim != 2 or not len(hidden) or hidden.shape[1] != width:
@@ -574,7 +579,7 @@ class StageRuntime:
         if step.hidden is not None:
             return step.hidden
         assert step.tokens is not None
-        return self._execution.embed(step.tokens)
+        return shifted(self._execution.embed(step.tokens), step.shift)
 
     def _finish(self, step: Step, result: Floats, logits: Floats | None) -> None:
         """Answer the step with its result, unless that is not finite or `finish` fails."""

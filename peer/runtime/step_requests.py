@@ -20,4 +20,5 @@ def runtime_step(step: RunStep, asker: str) -> Step:
         most_rows=step.most_rows,
         behind=step.behind,
         asker=asker,
+        shift=step.shift,
     )

@@ -113,6 +113,7 @@ class RunStep:
     prompt: bool  # the tokens were given, not sampled
     most_rows: int  # of a decode batch, so that the first stage sends off as many groups as there are stages
     behind: bool  # nobody waits for it: it runs when nothing else does
+    shift: int = 0  # by how much places of `tokens` differ from their positions
 
 
 @dataclass(frozen=True, slots=True)

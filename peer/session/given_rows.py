@@ -2,23 +2,38 @@
 
 The prompt has token ids at these positions, too (the id of a picture's place holder): lengths and penalties count them.
 What the first stage gets there is rows, float32 (count, hidden), in place of what the embedding would make.
+
+Where places of tokens have axes, those of a picture stand beside and below one another, and what follows it is nearer
+than its rows are many: the last numbers of each row are by how much its places differ from its position, and ids that
+follow are told with that shift.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 from peer.session.activation_log import rows
-from peer.wire.tensors import Tensor
+from peer.session.evidence import Floats
+from peer.wire.tensors import Tensor, tensor_of
+from planner.model.manifest import SHIFT_COLUMNS, SHIFT_STEP
+
+MAX_SHIFT: Final = 1 << 24  # places
 
 
 @dataclass(frozen=True, slots=True)
 class GivenRows:
-    """Rows, float32 (count, hidden), for positions from `first` on. Those of one prompt rise and do not overlap."""
+    """Rows, float32 (count, hidden), for positions from `first` on. Those of one prompt rise and do not overlap.
+    `lost`: by how many places less than its rows those behind move on.
+    """
 
     first: int
     tensor: Tensor
+    lost: int = 0
 
     @property
     def stop(self) -> int:
@@ -51,3 +66,33 @@ def alike_up_to(keep: int, before: Sequence[GivenRows], after: Sequence[GivenRow
         if old != new:
             return position
     return keep
+
+
+def shift_at(given: Sequence[GivenRows], position: int) -> int:
+    """By how much the place of the token at `position` differs from it."""
+    return -sum(each.lost for each in given if each.stop <= position)
+
+
+def shifted_ids(ids: Sequence[int], shift: int) -> Tensor:
+    """A step of token ids: int32 (count,), or (count, 2) with the shift of each."""
+    made = np.asarray(ids, np.int32)
+    return tensor_of(made if not shift else np.stack([made, np.full(len(made), shift, np.int32)], axis=1))
+
+
+def ids_of(tensor: Tensor) -> tuple[npt.NDArray[np.int64], int] | None:
+    """The ids and the shift of a step; None for one of another form."""
+    array = tensor.array().astype(np.int64)
+    if array.ndim == 1:
+        return array, 0
+    if array.ndim != 2 or array.shape[1] != 2 or not len(array):
+        return None
+    shift = int(array[0, 1])
+    return (array[:, 0], shift) if (array[:, 1] == shift).all() and abs(shift) <= MAX_SHIFT else None
+
+
+def shifted(made: Floats, shift: int) -> Floats:
+    """Rows of an embedding, float32 (count, hidden), with the shift of their tokens."""
+    if shift:
+        made = made.copy()
+        made[:, -SHIFT_COLUMNS:-1], made[:, -1] = shift * SHIFT_STEP, 0
+    return made

@@ -20,8 +20,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final, assert_never
 
-import numpy as np
-
 from peer.limits import MAX_SPANS
 from peer.session.ask import Ask, Heard, Phase, Progress, compared, room_for, stuck_after_s
 from peer.session.effects import (
@@ -36,7 +34,15 @@ from peer.session.effects import (
     Suspect,
     reason_of,
 )
-from peer.session.given_rows import GivenRows, alike_up_to, cut_at, rows_at
+from peer.session.given_rows import (
+    GivenRows,
+    alike_up_to,
+    cut_at,
+    rows_at,
+    shift_at,
+    shifted,
+    shifted_ids,
+)
 from peer.session.lateness import Lateness
 from peer.session.migration import (
     LEAST_TOKENS,
@@ -549,8 +555,11 @@ class OriginSession:
     def _step(self, position: int, stop: int) -> Step:
         chunk = rows_at(self.rows, position, stop)
         if chunk is None:
-            ids = self.tokens[position:stop]
-            chunk = self.ends.embed(ids) if self.ends is not None else tensor_of(np.asarray(ids, np.int32))
+            ids, shift = self.tokens[position:stop], shift_at(self.rows, position)
+            if self.ends is None:
+                chunk = shifted_ids(ids, shift)
+            else:
+                chunk = tensor_of(shifted(self.ends.embed(ids).array(), shift))
         last = int(stop == len(self.tokens))
         return Step(self.session, self.turn, 0, position, stop - position, last, chunk)
 

@@ -61,6 +61,7 @@ class Seat:
     )
     front_kept: bool = False  # or given up
     unfit: int = 0  # steps that the runtime could not place, in a row
+    shift: tuple[int, int] = (0, 0)  # of places of what is sampled, and the position of the ids that said it
 
     @property
     def serves(self) -> bool:

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from peer.session.activation_log import ActivationLog
 from peer.session.effects import FreeSlot, Note, NotRan, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.session.given_rows import ids_of, shifted_ids
 from peer.session.open_checks import (
     PlanStages,
     finish_of,
@@ -258,6 +257,7 @@ class StageCore:
             self._turn(seat, frame, prefix)
         seat.opening, seat.sampling, seat.steering, seat.touched = frame, sampling, steering, now
         seat.active, seat.orphan, seat.unfit, seat.asked = True, False, 0, (-1, 0.0)
+        seat.shift = 0, 0
         self.admitting.taken(now, seat)
         effects += self._continue_tail(seat, history) if seat.is_tail else []
         effects += [*passed_on(seat), *self._ask_upstream(now, seat)]
@@ -272,6 +272,11 @@ class StageCore:
         if ids != first and (ids or not seat.is_given(frame.position)):
             text = "a first stage takes int32 tokens, or float32 rows of a prompt; later ones float32 activations"
             return self._stop(seat, Reason.BAD_STEP, text)
+        if ids and (said := ids_of(frame.tensor)) is None:
+            text = "int32 tokens (count,), or (count, 2) with one shift of all their places, were expected"
+            return self._stop(seat, Reason.BAD_STEP, text)
+        if ids and said is not None and frame.position >= seat.shift[1]:
+            seat.shift = said[1], frame.position
         if frame.count > MAX_STEP_POSITIONS:
             text = f"a step of at most {MAX_STEP_POSITIONS} positions was expected, got {frame.count}"
             return self._stop(seat, Reason.BAD_STEP, text)
@@ -287,7 +292,7 @@ class StageCore:
         if frame.finish != Finish.MORE:
             seat.active = False
             return []
-        ids = tensor_of(np.array([frame.token], dtype=np.int32))
+        ids = shifted_ids([frame.token], seat.shift[0])
         return self._queue(now, seat, Step(frame.session, frame.turn, 0, frame.position, 1, 1, ids))
 
     def feed(self, now: float, sender: str, frame: Feed) -> list[StageEffect]:
@@ -538,7 +543,7 @@ class StageCore:
             if frame is None:
                 break
             seat.in_flight += 1
-            array, ids = frame.tensor.array(), frame.tensor.dtype is Dtype.INT32
+            said = ids_of(frame.tensor) if frame.tensor.dtype is Dtype.INT32 else None
             stop = frame.position + frame.count
             last = stop >= seat.opening.prompt_tokens
             finish = None
@@ -550,13 +555,14 @@ class StageCore:
                     frame.session,
                     seat.epoch,
                     frame.position,
-                    array.astype(np.int64) if ids else None,
-                    None if ids else array,
+                    None if said is None else said[0],
+                    frame.tensor.array() if said is None else None,
                     finish is not None,
                     finish,
                     seat.is_given(frame.position),
                     most_rows(seat, self._seats.values()),
                     not seat.serves or (seat.warms and not seat.near),
+                    0 if said is None else said[1],
                 )
             )
         return effects

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol
 
+from planner.model.manifest import SHIFT_COLUMNS
 from planner.model.sampling_defaults import SamplingDefaults
 from planner.model.sources import SourceTensor, TokenizerSource
 
@@ -183,14 +184,22 @@ class Architecture:
     logit_bias: bool = False
     rope_amplitude: float = 1.0  # of dimensions that rotary table 0 turns, in q and in k
     rope_base_1: float | None = None  # of rotary table 1, which has no scaling; None: there is none
+    axes: tuple[
+        int, ...
+    ] = ()  # pairs of a head that each axis of a token's place turns; (): places have one axis
     pattern: tuple[BlockKind, ...] = (BlockKind(),)  # block i is of kind i modulo their number
 
     @property
     def row(self) -> int:
         """Values of a row that crosses borders: where experts of a block are in several units, what a block's experts
-        take stands before the sum of what they made so far; where rows of an encoder have a mark, it stands last.
+        take stands before the sum of what they made so far.
         """
-        return 2 * self.hidden if self.expert_units > 1 else self.hidden + self.marked
+        return 2 * self.hidden if self.expert_units > 1 else self.hidden + self.behind
+
+    @property
+    def behind(self) -> int:
+        """Values behind the `hidden` ones of a row: the mark of encoded rows, or the shifts of places with axes."""
+        return SHIFT_COLUMNS if self.axes else int(self.marked)
 
     def experts_of(self, part: int) -> range:
         """The experts of a block that lie in its unit `part`."""

@@ -12,6 +12,8 @@ from planner.importers.architecture import Architecture, BlockKind, Latent, Temp
 from planner.importers.distance_buckets import buckets_behind
 from planner.importers.rotary import turning
 from planner.importers.unit_graphs import INPUT, MICROSOFT, UnitGraph
+from planner.model.lowering import kernel_head_size
+from planner.model.manifest import SHIFT_COLUMNS, SHIFT_STEP
 
 LEAST_SHARES: Final = 1e-20  # of all that are chosen together, where each is a sigmoid
 NEVER: Final = -1e30  # the score of an expert in a group that is not chosen
@@ -22,13 +24,14 @@ FAR: Final = -1e18  # added to the score of a position that is not looked at: it
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What a unit takes. `rows`: (batch, tokens, hidden); `mark`: what stands behind them, "" where nothing does.
+    """What a unit takes. `rows`: (batch, tokens, hidden); `behind`: the mark or the shifts that stand behind them, ""
+    where nothing does.
     `border`: int64 (batch, tokens, 1), how many encoded rows the conversation of a token begins with, "" where it has
     none; `is_token`: whether a row is a token's, and was not encoded.
     """
 
     rows: str
-    mark: str = ""
+    behind: str = ""
     border: str = ""
     is_token: str = ""
 
@@ -37,10 +40,8 @@ def embed_graph(a: Architecture) -> bytes:
     """Rows of tokens."""
     graph = UnitGraph()
     rows = _scaled(graph, graph.embedding("embed", a.vocab, a.hidden), a.embedding_scale)
-    if a.marked:
-        none = graph.constant(np.array(0, np.float32))
-        mark = graph.one("Mul", graph.one("Gather", rows, graph.sizes(0), axis=-1), none)
-        return graph.finish(graph.one("Concat", rows, mark, axis=-1))
+    if a.behind:
+        return graph.finish(graph.one("Pad", rows, graph.sizes(0, a.behind), "", graph.sizes(-1)))
     return graph.finish(_row(graph, a, rows, rows))
 
 
@@ -104,9 +105,7 @@ def block_graph(a: Architecture, kind: BlockKind, first: bool = False) -> bytes:
 def head_graph(a: Architecture) -> bytes:
     """Logits of rows."""
     graph = UnitGraph()
-    rows = graph.add("Split", INPUT, graph.sizes(a.hidden, 1), outputs=2, axis=-1)[0] if a.marked else ""
-    rows = rows or _halves(graph, a)[0]
-    normed = _norm(graph, a, rows, "norm") if a.norm_last else rows
+    normed = _norm(graph, a, _split(graph, a)[0], "norm") if a.norm_last else _split(graph, a)[0]
     weight, bias = "embed" if a.tied_embedding else "head", "logits" if a.logit_bias else ""
     logits = graph.linear(normed, weight, a.vocab, a.hidden, bias=bias)
     logits = _scaled(graph, logits, a.logit_scale)
@@ -140,15 +139,14 @@ def _sum(graph: UnitGraph, a: Architecture, rows: str, made: str) -> str:
 
 def _taken(graph: UnitGraph, a: Architecture, first: bool = False) -> _Taken:
     """`first`: the unit counts the encoded rows, and makes that the mark of tokens."""
+    rows, behind = _split(graph, a)
     if not a.encoded:
-        return _Taken(_halves(graph, a)[0])
+        return _Taken(rows, behind)
     if not a.marked:
         places = graph.one("Unsqueeze", graph.positions(), graph.sizes(-1))
         border = graph.constant(np.full((1, 1, 1), a.encoded, np.int64))
-        return _Taken(INPUT, "", border, graph.one("GreaterOrEqual", places, border))
-    rows, mark = graph.add("Split", INPUT, graph.sizes(a.hidden, 1), outputs=2, axis=-1)
-    if first:
-        mark = _counted(graph, mark)
+        return _Taken(rows, "", border, graph.one("GreaterOrEqual", places, border))
+    mark = _counted(graph, behind) if first else behind
     unit = graph.constant(np.array(1 / MARK, np.float32))
     rounded = graph.one("Round", graph.one("Mul", mark, unit))
     border = graph.one("Cast", rounded, to=TensorProto.INT64)
@@ -188,11 +186,9 @@ def _placed(graph: UnitGraph, a: Architecture, taken: _Taken) -> str:
 
 
 def _of_tokens(graph: UnitGraph, taken: _Taken, made: str) -> str:
-    """`made` of tokens; rows that were encoded pass as they are."""
-    if not taken.is_token:
-        return made
-    kept = graph.one("Where", taken.is_token, made, taken.rows)
-    return graph.one("Concat", kept, taken.mark, axis=-1) if taken.mark else kept
+    """`made` of tokens, with what stands behind rows; rows that were encoded pass as they are."""
+    kept = graph.one("Where", taken.is_token, made, taken.rows) if taken.is_token else made
+    return graph.one("Concat", kept, taken.behind, axis=-1) if taken.behind else kept
 
 
 def _seen(graph: UnitGraph, taken: _Taken, *, encoded: bool) -> str:
@@ -201,7 +197,7 @@ def _seen(graph: UnitGraph, taken: _Taken, *, encoded: bool) -> str:
     before = graph.one("Less", cached, taken.border)
     none, far = (graph.constant(np.array(value, np.float32)) for value in (0, FAR))
     added = graph.one("Where", before, *((none, far) if encoded else (far, none)))
-    if not taken.mark:  # the border is the same for all
+    if not taken.behind:  # the border is the same for all
         sizes = graph.one("Shape", graph.positions()), graph.one("Shape", cached)
         axes = graph.one("Concat", *sizes, axis=0)
         added = graph.one("Expand", added, axes)
@@ -233,6 +229,8 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str, 
     elif a.tempering is not None and kind.table < 0:
         q, *others = graph.add("Split", qkv, graph.sizes(queries, keys, keys), outputs=3, axis=-1)
         operands = [graph.one("Mul", q, _temperatures(graph, a.tempering)), *others]
+    if a.axes:
+        operands = _turned(graph, a, operands, taken.behind)
     more: dict[str, float] = {}
     scale = a.attention_scale
     if a.rope_amplitude != 1 and kind.table == 0:
@@ -252,8 +250,9 @@ def _attention(graph: UnitGraph, a: Architecture, kind: BlockKind, normed: str, 
         operands = [*operands, *[""] * (3 - len(operands)), "sinks" if a.sinks else ""]
     if biases:
         operands.append(biases[0] if len(biases) == 1 else graph.one("Add", *biases))
+    table = -1 if a.axes else kind.table
     attended = graph.attention(
-        *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=kind.table, **more
+        *operands, heads=a.heads, kv_heads=a.kv_heads, head_size=a.head_size, rotary=table, **more
     )
     return graph.linear(attended, "o", a.hidden, queries, bias="o.bias" if a.o_bias else "")
 
@@ -305,10 +304,43 @@ def _temperatures(graph: UnitGraph, tempering: Tempering) -> str:
     return graph.one("Unsqueeze", factors, graph.sizes(-1))
 
 
+def _apart(graph: UnitGraph, a: Architecture, qkv: str) -> list[str]:
+    """q, k, v from packed rows."""
+    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
+    return graph.add("Split", qkv, graph.sizes(queries, keys, keys), outputs=3, axis=-1)
+
+
+def _turned(graph: UnitGraph, a: Architecture, operands: list[str], shifts: str) -> list[str]:
+    """q, k and v, of which q and k are turned by the places of their tokens, each pair of a head by its axis."""
+    q, k, v = operands if len(operands) == 3 else _apart(graph, a, operands[0])
+    far = graph.one("Mul", shifts, graph.constant(np.array(1 / SHIFT_STEP, np.float32)))
+    whole = graph.one("Cast", graph.one("Round", far), to=TensorProto.INT64)
+    columns = graph.add("Split", whole, graph.sizes(*[1] * SHIFT_COLUMNS), outputs=SHIFT_COLUMNS, axis=-1)
+    stand, half = graph.positions(), kernel_head_size(a.head_size) // 2
+    sections = [*a.axes, half - sum(a.axes)] if half > sum(a.axes) else [*a.axes]
+    parts: tuple[list[str], list[str]] = ([], [])
+    for axis, column in enumerate(columns[: len(a.axes)]):
+        places = graph.one("Add", stand, graph.one("Squeeze", column, graph.sizes(-1)))
+        for found, table in zip(parts, graph.rotary(places), strict=True):
+            cut = graph.add("Split", table, graph.sizes(*sections), outputs=len(sections), axis=-1)
+            found.append(cut[axis])
+    cos, sin = (graph.one("Unsqueeze", graph.one("Concat", *each, axis=-1), graph.sizes(2)) for each in parts)
+    flat = graph.sizes(0, 0, -1)
+    made = []
+    for rows, heads in ((q, a.heads), (k, a.kv_heads)):
+        split = graph.one("Reshape", rows, graph.sizes(0, 0, heads, a.head_size))
+        one, two = graph.add(
+            "Split", split, graph.sizes(a.head_size // 2, a.head_size // 2), outputs=2, axis=-1
+        )
+        first = graph.one("Sub", graph.one("Mul", one, cos), graph.one("Mul", two, sin))
+        second = graph.one("Add", graph.one("Mul", two, cos), graph.one("Mul", one, sin))
+        made.append(graph.one("Reshape", graph.one("Concat", first, second, axis=-1), flat))
+    return [*made, v]
+
+
 def _normed_heads(graph: UnitGraph, a: Architecture, qkv: str, weights: tuple[str, str]) -> list[str]:
     """q, k, v from packed rows, q and k normalized."""
-    queries, keys = a.heads * a.head_size, a.kv_heads * a.head_size
-    q, k, v = graph.add("Split", qkv, graph.sizes(queries, keys, keys), outputs=3, axis=-1)
+    q, k, v = _apart(graph, a, qkv)
     if a.head_norm == "row":
         return [
             *(graph.norm(part, weight, a.norm_epsilon) for part, weight in zip((q, k), weights, strict=True)),
@@ -344,6 +376,16 @@ def _feed_forward(graph: UnitGraph, a: Architecture, normed: str) -> str:
     else:
         inner = _active(graph, a, inner)
     return graph.linear(inner, "down", a.hidden, a.ffn, bias="down.bias" if a.ffn_bias else "")
+
+
+def _split(graph: UnitGraph, a: Architecture) -> tuple[str, str]:
+    """Of the rows that a unit takes: what stands in front, (batch, tokens, hidden), and what is behind it, "" where
+    nothing is.
+    """
+    if a.behind:
+        rows, behind = graph.add("Split", INPUT, graph.sizes(a.hidden, a.behind), outputs=2, axis=-1)
+        return rows, behind
+    return _halves(graph, a)[0], ""
 
 
 def _halves(graph: UnitGraph, a: Architecture) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from planner.model.blob_plan import BlobPlan
 from planner.model.decoder_building import DecoderSource, UnitSource, build_decoder
 from planner.model.graph_manifest import KvState
 from planner.model.lowering import kernel_head_size
-from planner.model.manifest import Sight
+from planner.model.manifest import MOST_AXES, Sight
 from planner.model.source_text import SourceText
 from planner.model.speech import Speech
 from planner.model.store import Store
@@ -101,6 +101,14 @@ def _check(architecture: Architecture) -> None:
         or architecture.activation != "silu"
     ):
         raise UnknownArchitecture("experts with SiLU in a block of two halves, added as they are, expected")
+    a = architecture
+    if a.axes and (sum(a.axes) != a.head_size // 2 or len(a.axes) != MOST_AXES or a.experts or a.parallel):
+        raise UnknownArchitecture(
+            f"{MOST_AXES} axes of places that turn the {a.head_size // 2} pairs of a head, in blocks of two halves "
+            f"without experts, expected, got axes of {', '.join(map(str, a.axes))}"
+        )
+    if a.axes and a.encoded:
+        raise UnknownArchitecture("axes of places or encoded rows expected, got both")
     if architecture.rope_scaling is not None and architecture.rope_scaling.kind not in ROPE_SCALINGS:
         raise UnknownArchitecture(
             f'rope scaling "{architecture.rope_scaling.kind}" is not known; llama3, linear and yarn are'

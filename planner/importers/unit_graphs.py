@@ -100,6 +100,10 @@ class UnitGraph:
         """int64 (total,): the positions of what is cached after the step."""
         return self.one("Cached", INPUT, domain=SHOAL)
 
+    def rotary(self, places: str, table: int = 0) -> list[str]:
+        """Cosines and sines of a rotary table at `places`, int64 (batch, tokens): each (batch, tokens, angles)."""
+        return self.add("Rotary", places, domain=SHOAL, outputs=2, rotary=table)
+
     def experts(self, *operands: str, weight: str, count: int, rows: int, columns: int, **more: float) -> str:
         """`operands`: x, shares, base and maybe a limit. The base plus what each of `count` experts makes of x, times
         its share (batch, tokens, count) of a token; those whose share is 0 are not computed. Expert N is the matrices

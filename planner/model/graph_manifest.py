@@ -168,9 +168,9 @@ class TextInputs:
 @dataclass(frozen=True, slots=True)
 class PictureInputs:
     """How pictures become an input of a model. `graph`: an ONNX file without external data that makes `pixels`, float32
-    (1, 3, side, side), of `picture`, uint8 (height, width, 3); `input`: what of the model takes it. `rows`: the output
-    that decoders read, (pictures, positions, hidden), where one is. `vectors`: outputs of one vector for each picture
-    and for each text, `scores` (pictures, texts), where the model compares them.
+    (1, 3, side, side) or (1, 3, height, width), of `picture`, uint8 (height, width, 3); `input`: what of the model
+    takes it. `rows`: the output that decoders read, (pictures, positions, hidden), where one is. `vectors`: outputs of
+    one vector for each picture and for each text, `scores` (pictures, texts), where the model compares them.
     """
 
     graph: BlobRef
@@ -390,15 +390,13 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
 
 
 def _is_pixels(dtype: str, shape: Sequence[int | str]) -> bool:
-    """Whether that is an input of pictures: float32 (pictures, 3, side, side)."""
-    return (
-        dtype == "float32"
-        and len(shape) == PIXEL_AXES
-        and shape[1] == COLOURS
-        and shape[2] == shape[3]
-        and isinstance(shape[2], int)
-        and 0 < shape[2] <= MAX_SIDE
-    )
+    """Whether that is an input of pictures: float32 (pictures, 3, side, side), or sides of two names."""
+    if dtype != "float32" or len(shape) != PIXEL_AXES or shape[1] != COLOURS:
+        return False
+    height, width = shape[2:]
+    if isinstance(height, str):
+        return isinstance(width, str) and height != width and shape[0] not in (height, width)
+    return height == width and 0 < height <= MAX_SIDE
 
 
 def _picture_document(picture: PictureInputs) -> dict[str, object]:
@@ -456,9 +454,15 @@ def _check_picture(manifest: GraphManifest, picture: PictureInputs) -> None:
 
     if picture.rows is not None:
         count, positions, width = made(picture.rows, 3)
-        if count != pictures or not isinstance(positions, int) or not isinstance(width, int):
+        is_free = isinstance(
+            taken.shape[2], str
+        )  # pictures keep their form: they have as many rows as it makes
+        if count != pictures or isinstance(positions, str) != is_free or not isinstance(width, int):
             raise CorruptStore("manifest.picture: rows (pictures, positions, hidden) expected")
-        if not 1 <= positions <= MAX_POSITIONS or not 1 <= width <= MAX_DIMENSIONS:
+        if (
+            not (isinstance(positions, str) or 1 <= positions <= MAX_POSITIONS)
+            or not 1 <= width <= MAX_DIMENSIONS
+        ):
             raise CorruptStore(f"manifest.picture: 1 to {MAX_POSITIONS} rows of a picture expected")
     if picture.vectors is not None:
         seen, read = (made(name, 2) for name in picture.vectors)

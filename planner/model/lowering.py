@@ -1,6 +1,6 @@
 """How a run of units of a decoder becomes ONNX graphs that its provider runs best, with weights left in the blobs.
 
-The graph of a unit says what is computed (planner.model.compose has the rules for all graphs); five operators of the
+The graph of a unit says what is computed (planner.model.compose has the rules for all graphs); six operators of the
 domain "shoal" say it without saying how:
 
     Embedding(tokens) -> rows      weight, rows, columns          first unit alone: rows are read from the blob
@@ -8,6 +8,7 @@ domain "shoal" say it without saying how:
     Attention(q, k?, v?, sinks?, bias?) -> y   heads, kv_heads, head_size, state, rotary, scale?, softcap?
     Positions(x) -> places         units between the first and the last alone: int64 (batch, tokens)
     Cached(x) -> places            the same units: int64 (total), of all that a longest conversation of the step has
+    Rotary(places) -> cos, sin     rotary: the same units: rows of a rotary table at int64 (batch, tokens)
     Experts(x, shares, base, limit?) -> y   weight, count, rows, columns, alpha?   the same units: base plus what chosen
                                                                   experts make
 
@@ -105,6 +106,7 @@ _ATTENTION: Final[Mapping[str, int]] = {
     "state": AttributeProto.INT,
     "rotary": AttributeProto.INT,
 }
+_ROTARY: Final[Mapping[str, int]] = {"rotary": AttributeProto.INT}
 _EXPERTS: Final[Mapping[str, int]] = {**_WEIGHT, "count": AttributeProto.INT}
 MAX_EXPERTS: Final = 1024
 EXPERT_PARTS: Final = ("gate_up", "down")  # the matrices of one expert
@@ -271,7 +273,7 @@ def _read(manifest: Manifest, place: int, blobs: Blobs) -> _Part:
                 f"got {opset.domain[:80]!r} {opset.version}",
             )
     imported = {opset.domain for opset in model.opset_import}
-    between = ("Positions", "Cached", "Experts") if unit.kind in ("attn", "ffn") else ()
+    between = ("Positions", "Cached", "Rotary", "Experts") if unit.kind in ("attn", "ffn") else ()
     known = {SHOAL: ("Embedding", "Linear", "Attention", *between)}
     embeddings = 0
     for node in model.graph.node:
@@ -683,6 +685,8 @@ class _Lowering:
                 self._positions(node)
             elif node.op_type == "Cached":
                 self._cached(node)
+            elif node.op_type == "Rotary":
+                self._rotary(node)
             elif node.op_type == "Experts":
                 self._experts(node)
             else:
@@ -884,6 +888,22 @@ class _Lowering:
         count = graph.add("Cast", ["total"], graph.new(), to=TensorProto.INT64)
         bounds = [graph.shape(0), count, graph.shape(1)]
         graph.add("Range", bounds, self._name(node.output[0]))
+
+    def _rotary(self, node: NodeProto) -> None:
+        """Cosines and sines of places that rows say, each float32 (batch, tokens, angles), inside the table."""
+        graph = self._graph
+        table = _facts(self._part, node, _ROTARY)["rotary"]
+        if len(node.input) != 1 or not node.input[0] or len(node.output) != 2 or "" in node.output:
+            raise wrong_graph(self._unit.name, "Rotary: one input and two outputs expected")
+        if not 0 <= table < len(self._manifest.rotary):
+            raise wrong_graph(self._unit.name, f"Rotary: rotary table {table} does not fit")
+        cos, sin = rotary_inputs(table)
+        count = graph.add("Shape", [cos], graph.new(), end=1, start=0)
+        last = graph.add("Sub", [count, graph.shape(1)], graph.new())
+        least = graph.add("Max", [self._name(node.input[0]), graph.shape(0)], graph.new())
+        inside = graph.add("Min", [least, last], graph.new())
+        for name, output in zip((cos, sin), node.output, strict=True):
+            graph.add("Gather", [name, inside], self._name(output), axis=0)
 
     def _attention(self, node: NodeProto) -> None:
         """Attention over what is cached and the step's own keys and values, which are put there."""

@@ -60,6 +60,10 @@ MAX_UNIT_NAME_CHARS: Final = 64
 AGAIN: Final = "import the model again with this version"
 MAX_AROUND: Final = 64  # tokens before and behind the rows of a picture
 HASH_DIGITS: Final = 64
+MOST_AXES: Final = 3  # of a token's place: the picture of a film, its row, its column
+SHIFT_COLUMNS: Final = 4  # at the end of rows whose places have axes: one for each, and a 0 that fills up
+SHIFT_STEP: Final = 2.0**-14  # what one place is in these columns, so that they weigh nothing beside the rows
+MAX_SQUARE: Final = 1 << 10
 TOKENS: Final = "tokens"
 LOGITS: Final = "logits"
 
@@ -137,7 +141,9 @@ class ManifestUnit:
 @dataclass(frozen=True, slots=True)
 class Sight:
     """How a decoder is given pictures: by rows that the model `model` (an id) makes of each, `positions` of them in
-    place of the token `token`, between the tokens `before` and `behind`.
+    place of the token `token`, between the tokens `before` and `behind`. `square`: pixels along a side of what one
+    position shows, where pictures keep their form: `positions` is the most then; 0: all pictures have as many. `axes`:
+    of the place of a token; with more than one the last SHIFT_COLUMNS numbers of a row shift it.
     """
 
     model: str
@@ -145,11 +151,8 @@ class Sight:
     positions: int
     before: tuple[int, ...] = ()
     behind: tuple[int, ...] = ()
-
-    @property
-    def length(self) -> int:
-        """Positions that one picture takes in a prompt."""
-        return len(self.before) + self.positions + len(self.behind)
+    square: int = 0
+    axes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +310,8 @@ def _sight_document(sight: Sight) -> dict[str, object]:
         "token": sight.token,
         "positions": sight.positions,
         **{name: tokens for name, tokens in around.items() if tokens},
+        **({"square": sight.square} if sight.square else {}),
+        **({"axes": sight.axes} if sight.axes > 1 else {}),
     }
 
 
@@ -321,6 +326,8 @@ def _sight_of(fields: Fields, vocab: int) -> Sight:
         fields.count("positions", MAX_POSITIONS, least=1),
         fields.counts("before", MAX_AROUND, vocab - 1) if fields.has("before") else (),
         fields.counts("behind", MAX_AROUND, vocab - 1) if fields.has("behind") else (),
+        fields.count("square", MAX_SQUARE, least=1) if fields.has("square") else 0,
+        fields.count("axes", MOST_AXES, least=MOST_AXES) if fields.has("axes") else 1,
     )
 
 

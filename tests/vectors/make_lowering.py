@@ -183,6 +183,11 @@ CASES: dict[str, tuple[WeightFormat, dict[str, object]]] = {
             "pattern": (BlockKind(8, 1), BlockKind()),
         },
     ),
+    "8bit, places of three axes": ("8bit", {"axes": (2, 3, 3), "qkv_bias": True, "hidden": 48}),
+    "f32, places of three axes in normed heads that are filled up": (
+        "f32",
+        {"axes": (1, 2, 2), "qk_norm": True, "head_size": 10, "rope_dims": 10},
+    ),
     "f32, normed heads that are filled up": ("f32", {"qk_norm": True, "head_size": 10, "rope_dims": 10}),
 }
 PROVIDERS = ("wasm", "webgpu")
@@ -495,6 +500,7 @@ EDITS: dict[str, tuple[int, Edit]] = {  # by the unit of the odd decoder whose g
     "cached positions with attributes": (3, _renamed("Linear", "shoal", "Cached")),
     "experts without a count": (3, _renamed("Linear", "shoal", "Experts")),
     "positions with attributes": (3, _renamed("Linear", "shoal", "Positions")),
+    "rotary without a table": (3, _renamed("Attention", "shoal", "Rotary")),
     "another vocabulary": (0, _set("Embedding", "rows", 49)),
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 from tracing import beside, shown, shown_frame, written
 
 from peer.session.effects import FreeSlot, NotRan, PrefixWork, Ran, Reason, RunStep, Send, Spare, StageEffect
+from peer.session.given_rows import shifted_ids
 from peer.session.migration import next_id
 from peer.session.sampling import Sampling
 from peer.session.seat import FEED_AGAIN_S, LEFT_S
@@ -94,6 +95,7 @@ def effect(item: StageEffect) -> dict[str, Any]:
                 "prompt": item.prompt,
                 "most_rows": item.most_rows,
                 "behind": item.behind,
+                "shift": item.shift,
             }
 
 
@@ -268,6 +270,11 @@ def opened(stage: int, **change: Any) -> Open:
 def ids(position: int, *tokens: int, turn: int = 1) -> Step:
     """Tokens for a first stage."""
     return Step(ONE, turn, 0, position, len(tokens), 1, tensor_of(np.array(tokens, dtype=np.int32)))
+
+
+def moved(position: int, shift: int, *tokens: int) -> Step:
+    """The same whose places are other ones."""
+    return Step(ONE, 1, 0, position, len(tokens), 1, shifted_ids(tokens, shift))
 
 
 def states(position: int, count: int, stage: int = 1, turn: int = 1) -> Step:
@@ -490,6 +497,27 @@ def own_ends_of_many() -> Trace:
     )
     t.frame("p1", replace(states(0, 6, stage=2), session=SESSIONS[0]))
     t.all_ran()
+    return t
+
+
+def shifted() -> Trace:
+    t = Trace("ids whose places differ from their positions, and tokens that are drawn behind them")
+    told: dict[str, Any] = {"plan": 4, "route": ("p1",)}
+    t.frame("asker", opened(0, **told))
+    t.frame("asker", ids(0, 3, 4))
+    t.frame("asker", states(2, 2, stage=0))
+    t.frame("asker", moved(4, -1, 5, 6))
+    t.frame("asker", ids(0, 3, 4))  # again, of an earlier position
+    t.all_ran(8)
+    t.frame("p1", Token(ONE, 1, 6, 8, 0))
+    t.all_ran(9)
+    t.frame("asker", opened(0, **told, turn=2, answer=2, before=1, keep=4, start=4))
+    t.frame("asker", ids(4, 5, 6, turn=2))  # other places now
+    t.all_ran(8)
+    t.frame("p1", Token(ONE, 2, 6, 8, 0))
+    t.frame("asker", opened(0, **told, turn=3, answer=3))
+    odd = np.array([[5, -1], [6, -2]], np.int32)
+    t.frame("asker", Step(ONE, 3, 0, 0, 2, 1, tensor_of(odd)))
     return t
 
 
@@ -807,6 +835,7 @@ def traces() -> list[Trace]:
         *(given_again(), fed(), shadowed(), log_only(), resumed(), promoted_tail(), conversation()),
         *(adopted(), adopted_unheard(), own_ends(), own_ends_of_many()),
         *(two_places(), orphans(), missing(), too_late(), moved_here()),
+        shifted(),
     ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)

@@ -13,7 +13,7 @@ from tracing import beside, shown, shown_frame, written
 
 from peer.session.activation_log import ActivationLog
 from peer.session.evidence import span_of
-from peer.session.given_rows import GivenRows, alike_up_to, cut_at, rows_at
+from peer.session.given_rows import GivenRows, alike_up_to, cut_at, rows_at, shift_at, shifted, shifted_ids
 from peer.session.pinned_ends import tells_ids
 from peer.session.routes import choose, holders, placed, standby_expected, unserved
 from peer.session.sampling import GREEDY, Sampling
@@ -203,12 +203,15 @@ def over() -> list[dict[str, Any]]:
     return rows
 
 
+MADE = np.arange(12, dtype=np.float32).reshape(2, 6)  # rows of an embedding
+
+
 def given() -> list[dict[str, Any]]:
     """Rows in a prompt, by where they begin and their numbers: steps as they are cut, what each has, what stays."""
 
     def of(*spans: tuple[int, int, int]) -> list[GivenRows]:
         return [
-            GivenRows(first, tensor_of(np.full((count, 2), value, np.float32)))
+            GivenRows(first, tensor_of(np.full((count, 2), value, np.float32)), count - 1)
             for first, count, value in spans
         ]
 
@@ -223,6 +226,11 @@ def given() -> list[dict[str, Any]]:
                 "spans": spans,
                 "steps": steps,
                 "cut": cut,
+                "shifts": [shift_at(here, first) for first, _ in cut],
+                "ids": [
+                    shown(shifted_ids([7, 5], shift_at(here, first)).array().reshape(-1)) for first, _ in cut
+                ],
+                "moved": [shown(shifted(MADE, shift_at(here, first)).reshape(-1)) for first, _ in cut],
                 "found": [None if each is None else shown(each.array()) for each in found],
                 "kept": [
                     [other, keep, alike_up_to(keep, here, of(*other))] for other in others for keep in (3, 13)

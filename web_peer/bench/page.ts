@@ -96,6 +96,7 @@ window.openShoal = async (model, context, provider, threads = 1) => {
       pick,
       prompt: false,
       behind: false,
+      shift: 0,
       mostRows: 0,
     };
     runtime.submit({ ...settings, position, tokens: Int32Array.from(tokens) });

@@ -200,8 +200,8 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`count` positions from `position` on, for stage `stage`: int32 tokens (count,) or float32 states (count,
-    hidden).
+    """`count` positions from `position` on, for stage `stage`: int32 tokens (count,), or with shifts (count,
+    2), or float32 states (count, hidden).
     """
 
     session: bytes

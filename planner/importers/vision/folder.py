@@ -1,7 +1,7 @@
 """How a Hugging Face folder of a model that sees reads: towers as an ONNX file, and the decoder that they belong to.
 
 Towers alone (ViT, DINOv2), towers for pictures and texts (CLIP, SigLIP), and decoders with a tower and a projector
-(LLaVA, Idefics3, SmolVLM). Everything else is refused, tensors without a place included.
+(LLaVA, Idefics3, SmolVLM, Qwen2-VL, Qwen2.5-VL). Everything else is refused, tensors without a place included.
 """
 
 from __future__ import annotations
@@ -9,23 +9,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from planner.errors import CorruptModel, NoSuchModel, UnknownArchitecture
-from planner.importers.architecture import SourceModel
 from planner.importers.hf_config import Json, Numbers, read_json, tokenizer_of
 from planner.importers.layout import check_tensors
 from planner.importers.onnx.asked import PictureSource, SourceGraph
-from planner.importers.safetensors import FolderTensor, open_tensors, read_files
+from planner.importers.safetensors import FolderTensor, SafetensorsModel, open_tensors, read_files
 from planner.importers.vision import texts
 from planner.importers.vision.blocks import activated, linear
 from planner.importers.vision.configs import activation_of, tower_numbers
 from planner.importers.vision.graph_file import WEIGHTS, Floats, GraphFile, float_value, token_value
 from planner.importers.vision.preparing import FILE as PREPARING
 from planner.importers.vision.preparing import Preparing, picture_graph, preparing_of
+from planner.importers.vision.qwen import MOST_POSITIONS, qwen_numbers, qwen_rows
 from planner.importers.vision.tower import (
     TowerNumbers,
     first_row,
@@ -35,19 +35,20 @@ from planner.importers.vision.tower import (
     without_first,
 )
 from planner.model.graph_manifest import MAX_POSITIONS
-from planner.model.manifest import Sight
+from planner.model.manifest import MOST_AXES, Sight
 
 PIXELS: Final = "pixel_values"
 TOKENS: Final = "input_ids"
 PICTURES: Final = 2  # with which the import is tried
+SQUARES: Final = (6, 10)  # of a picture that keeps its form, likewise
 TEXTS: Final = (("texts", 3), ("tokens", 8))
 COMPARING: Final = ("clip", "siglip")
 SEEING: Final = ("vit", "dinov2")
-TALKING: Final = ("llava", "idefics3", "smolvlm")
+QWEN: Final = ("qwen2_vl", "qwen2_5_vl")
+TALKING: Final = ("llava", "idefics3", "smolvlm", *QWEN)
 KNOWN: Final = (*TALKING, *COMPARING, *SEEING)
 REFUSED: Final = (
-    "qwen2_vl",
-    "qwen2_5_vl",
+    "qwen3_vl",
     "llava_next",
     "llava_onevision",
     "mllama",
@@ -66,6 +67,17 @@ _TEXT_USUAL: Final[
         "num_attention_heads": 32,
         "vocab_size": 32000,
         "max_position_embeddings": 2048,
+    },
+    "qwen2": {
+        "hidden_size": 8192,
+        "intermediate_size": 29568,
+        "num_hidden_layers": 80,
+        "num_attention_heads": 64,
+        "num_key_value_heads": 8,
+        "vocab_size": 152064,
+        "max_position_embeddings": 32768,
+        "rope_theta": 1000000.0,
+        "rms_norm_eps": 1e-5,
     },
     "mistral": {
         "hidden_size": 4096,
@@ -107,7 +119,7 @@ class SourceVision:
     text_axis: int | str | None = None
     longest: int = 0
     pad: int | None = None
-    decoder: SourceModel | None = None
+    decoder: SafetensorsModel | None = None
     sight: Sight | None = None
 
     @contextmanager
@@ -118,13 +130,16 @@ class SourceVision:
             with (folder / WEIGHTS).open("wb") as weights:
                 graph = GraphFile(folder, self.name, weights)
                 inputs, outputs = self.write(graph)
-            size = self.preparing.size
-            given = {PIXELS: float_value(PIXELS, "pictures", 3, size, size)}
+            sides = self.preparing.sides
+            given = {PIXELS: float_value(PIXELS, "pictures", 3, *sides)}
+            square = self.preparing.size
+            free = zip(sides, SQUARES, strict=True)
+            tried = [(side, square * count) for side, count in free if isinstance(side, str)]
             if self.text_axis is not None:
                 given[TOKENS] = token_value(TOKENS, "texts", self.text_axis)
             shown = [float_value(name, *shape) for name, shape in outputs.shapes.items()]
             path = graph.finish([given[name] for name in inputs], shown)
-            tried = TEXTS if isinstance(self.text_axis, str) else TEXTS[:1] if self.text_axis else ()
+            tried += TEXTS if isinstance(self.text_axis, str) else TEXTS[:1] if self.text_axis else ()
             yield SourceGraph(
                 path,
                 self.name,
@@ -165,6 +180,8 @@ def open_vision(folder: Path, name: str | None = None) -> SourceVision:
         return _seeing(opened, str(kind))
     if kind in COMPARING:
         return _comparing(opened, clip=kind == "clip")
+    if kind in QWEN:
+        return _qwen(opened, newer=kind == "qwen2_5_vl")
     return _llava(opened) if kind == "llava" else _idefics(opened)
 
 
@@ -350,7 +367,7 @@ def texts_norm(graph: GraphFile, n: TowerNumbers, weights: Callable[[str], Float
 # --- decoders that see ------------------------------------------------------------------------------------
 
 
-def _decoder(f: _Folder, prefixes: Mapping[str, str], known: Callable[[str], bool]) -> SourceModel:
+def _decoder(f: _Folder, prefixes: Mapping[str, str], known: Callable[[str], bool]) -> SafetensorsModel:
     """The decoder of a folder. `prefixes`: how its tensors are called, and how the decoder's family calls them;
     `known`: names of tensors that are not its.
     """
@@ -515,6 +532,62 @@ def _idefics(f: _Folder) -> SourceVision:
         decoder=decoder,
         sight=_checked(sight, f.where),
     )
+
+
+def _qwen(f: _Folder, *, newer: bool) -> SourceVision:
+    """Qwen2-VL and 2.5: pictures keep their form, and places of tokens have three axes."""
+    n = qwen_numbers(f.said("vision_config"), newer=newer)
+    prefix = f.prefix("patch_embed.proj.weight")
+    text = f.config.get("text_config", f.config)  # older folders have the decoder's numbers among all others
+    if not isinstance(text, dict):
+        raise CorruptModel(f"{f.where}: config.json should have an object text_config")
+    axes, text = _axes(text, f.where)
+    decoder = _decoder(
+        replace(f, config={**f.config, "text_config": {**text, "model_type": "qwen2"}}),
+        {"model.language_model.": "model.", "language_model.model.": "model.", "language_model.": ""},
+        lambda name: name.startswith(prefix),
+    )
+    a = decoder.architecture
+    if sum(axes) * 2 != a.head_size:
+        raise CorruptModel(
+            f"{f.where}: mrope_section of {a.head_size // 2} pairs expected, got {', '.join(map(str, axes))}"
+        )
+    if n.width != a.hidden:
+        raise CorruptModel(f"{f.where}: a tower of rows of {a.hidden} numbers expected, got {n.width}")
+    f.check(_placed(prefix, n.shapes()), lambda name: not name.startswith(prefix))
+    own = f.weights(prefix)
+
+    def write(graph: GraphFile) -> tuple[tuple[str, ...], Outputs]:
+        graph.add("Identity", [qwen_rows(graph, n, own, PIXELS)], "rows")
+        return (PIXELS,), Outputs({"rows": ("pictures", "positions", n.width)}, rows="rows")
+
+    token = _picture_token(f, ("image_token_id",), a.vocab)
+    sight = Sight("", token, MOST_POSITIONS, square=n.square, axes=len(axes))
+    return SourceVision(
+        f"{f.name}.sight",
+        preparing_of(f.preparing, n.square, f.where, MOST_POSITIONS),
+        write,
+        decoder=replace(decoder, architecture=replace(a, axes=axes)),
+        sight=_checked(sight, f.where),
+    )
+
+
+def _axes(text: Json, where: str) -> tuple[tuple[int, ...], Json]:
+    """How many pairs of a head each axis of a place turns, and the config without that."""
+    for key in ("rope_parameters", "rope_scaling"):
+        said = text.get(key)
+        if not isinstance(said, dict):
+            continue
+        axes = said.get("mrope_section", [16, 24, 24])
+        whole = isinstance(axes, list) and all(type(each) is int and 0 < each <= 512 for each in axes)
+        kind = said.get("rope_type", said.get("type", "default"))
+        if not whole or len(axes) != MOST_AXES or kind not in ("default", "mrope"):
+            raise UnknownArchitecture(
+                f"{where}: mrope_section of {MOST_AXES} numbers without scaling expected, got {str(said)[:120]}"
+            )
+        plain = {name: value for name, value in said.items() if name == "rope_theta"}
+        return tuple(axes), {**text, key: plain}
+    raise CorruptModel(f"{where}: config.json should say mrope_section")
 
 
 def _checked(sight: Sight, where: str) -> Sight:

@@ -13,6 +13,18 @@ SEEING: Final[tuple[tuple[str, tuple[str, ...], str, str], ...]] = (
         "answers about pictures",
     ),
     (
+        "Qwen2-VL",
+        ("qwen2_vl",),
+        "vision, projector, and the decoder",
+        "answers about pictures, which keep their form",
+    ),
+    (
+        "Qwen2.5-VL",
+        ("qwen2_5_vl",),
+        "vision, projector, and the decoder",
+        "answers about pictures, which keep their form",
+    ),
+    (
         "Idefics3, SmolVLM",
         ("idefics3", "smolvlm"),
         "vision, projector, and the decoder",

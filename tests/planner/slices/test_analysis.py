@@ -9,6 +9,7 @@ import pytest
 
 from planner.importers.decoder_units import build_model
 from planner.importers.safetensors import open_safetensors
+from planner.importers.vision.folder import open_vision
 from planner.model.graph_manifest import Term
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
@@ -18,6 +19,7 @@ from planner.slices.analysis import WAYS, analyzed, analyzed_graph
 from planner.types import WeightFormat
 from tests.e2e.graph_model import put_towers
 from tests.planner.importers.families.checkpoints import load, write_folder
+from tests.planner.importers.vision import checkpoints
 
 
 @pytest.mark.parametrize("weights", ["8bit", "f32"])
@@ -44,6 +46,19 @@ def test_a_decoder_is_told_by_its_units_and_slices(tmp_path: Path, weights: Weig
     text = "\n".join(analysis_lines(found, ()))
     assert "experts (8)" in text
     assert "<mix>" not in analysis_page(found, ()), "names are text on a page"
+
+
+def test_units_whose_rows_carry_shifts_are_told_as_they_are(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    decoder = open_vision(checkpoints.load("qwen2-vl").write(tmp_path / "folder")).decoder
+    assert decoder is not None
+    found = analyzed(decode_manifest(store.manifest_bytes(build_model(decoder, "f32", store))), store)
+    by_kind = {unit.kind: unit for unit in found.units}
+    assert "width is not known" in by_kind["attn"].whole
+    assert by_kind["ffn"].slicing is not None
+    assert [name for name, _ in by_kind["ffn"].slicing.kinds] == ["features"]
+    assert by_kind["head"].slicing is not None
+    assert analysis_lines(found, ())
 
 
 def test_the_longest_path_of_a_graph_has_the_tower_with_more_to_compute(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ export class Recomputing {
           told = resolve;
         });
         const part = partOf(inputs, position, stop);
-        const fixed = { turn: 0, pick: null, mostRows: 0, prompt: true, behind: true } as const;
+        const fixed = { turn: 0, pick: null, mostRows: 0, prompt: true, behind: true, shift: 0 } as const;
         aside.submit({ session, position, ...part, ...fixed, last, wantsLogits: last });
         const done = await Promise.race([answer, over]);
         if (done.kind === 'refused') throw new CannotServe(`these units refuse the step: ${done.text}`);

@@ -9,6 +9,7 @@ import {
 } from '../origin/answer_stream';
 import { BadPicture, CannotServe, PeerError, textOf } from '../errors';
 import type { Content, Part } from '../model/chat_template';
+import { keptForm } from '../model/picture_parts';
 import type { PictureFile } from '../model/pictures';
 import type { Conversation } from '../state/conversations';
 import type { Message, ModelChosen } from '../state/generated/commands';
@@ -141,7 +142,7 @@ export type PictureFiles = (sha256: string) => PictureFile | null;
 /**
  * A question as tokens, the same for whoever asks it: the day is that of the question. Of earlier pictures that are not
  * here the model reads the description. Raises TextError; BadPicture where one of the question is not here, CannotServe
- * where the model sees none.
+ * where the model sees none, or pictures as they are.
  */
 export async function promptFor(
   mesh: Reads,
@@ -152,11 +153,13 @@ export async function promptFor(
   const { prompts, text, view } = mesh;
   if (prompts === null) return { tokens: [], pictures: [], firsts: [] };
   const context = view.state.model?.context ?? 0;
-  const sees = (text?.sight ?? null) !== null;
+  const sight = text?.sight ?? null;
+  const sees = sight !== null && sight.square === 0;
   const turns = promptOf(conversation, question.id);
   const asked = unmarkedText(turns.at(-1)?.content ?? '').pictures;
   if (asked.length > 0 && !sees) {
     const name = view.state.model?.name ?? 'this model';
+    if (sight !== null) throw new CannotServe(keptForm(name));
     throw new CannotServe(`${name} sees no pictures: ask it in words alone, or choose a model that does`);
   }
   if (asked.some(({ sha256 }) => files(sha256) === null)) {

@@ -221,8 +221,8 @@ export class MeshMember {
   }
 
   /**
-   * Of the models that answer or write, by name ("": the mesh's own), those that are given pictures which the mesh can
-   * look at, and those that write what is said; as far as their manifests are here.
+   * Of the models that answer or write, by name ("": the mesh's own), those that this tab asks with pictures which the mesh
+   * can look at, and those that write what is said; as far as their manifests are here.
    */
   kinds(): { readonly sees: ReadonlySet<string>; readonly hears: ReadonlySet<string> } {
     const { state } = this.view;
@@ -231,7 +231,7 @@ export class MeshMember {
     const look = (name: string, manifest: Manifest | null): void => {
       const sight = manifest?.sight ?? null;
       if ((manifest?.speech ?? null) !== null) hears.add(name);
-      if (sight !== null && offerOfSight(state, sight) !== null) sees.add(name);
+      if (sight !== null && sight.square === 0 && offerOfSight(state, sight) !== null) sees.add(name);
     };
     look('', this.model.manifest);
     for (const each of this.decoders) {

@@ -5,7 +5,7 @@
 
 import type { ValueArray } from '../dataflow/value_codec';
 import { BadPicture, CannotServe, NoPlan, RunFailed, textOf } from '../errors';
-import { checkCount } from '../model/picture_parts';
+import { checkCount, keptForm } from '../model/picture_parts';
 import { type PictureFile, readPicture } from '../model/pictures';
 import type { RunClient } from '../origin/run_client';
 import type { BlobRef } from '../planner/blob_ref';
@@ -59,6 +59,7 @@ export class PictureRows {
     if (manifest === null || sight === null) {
       throw new CannotServe(`${called} sees no pictures: ask it in words alone`);
     }
+    if (sight.square > 0) throw new CannotServe(keptForm(called));
     const keyOf = ({ sha256 }: PictureFile): string => `${sight.model} ${sha256}`;
     const here = new Map<string, Tensor>();
     for (const picture of pictures) {

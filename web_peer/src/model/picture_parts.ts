@@ -42,3 +42,11 @@ export function checkCount(pictures: readonly unknown[]): void {
     );
   }
 }
+
+/** Why a tab does not ask the model `name` with pictures: each would have another number of positions. */
+export function keptForm(name: string): string {
+  return (
+    `${name} takes pictures in their own form, with which a tab cannot ask: ask in words alone, or from a process ` +
+    '(shoal generate LINK QUESTION --image FILE)'
+  );
+}

@@ -123,6 +123,7 @@ export class OwnEnds implements Ends {
       mostRows: 0,
       prompt: false,
       behind: false,
+      shift: 0,
     });
   }
 

@@ -71,6 +71,15 @@ export interface CachedOperator {
   readonly output: string;
 }
 
+/** Cosines and sines of a rotary table at places, int64 (batch, tokens). */
+export interface RotaryOperator {
+  readonly kind: 'Rotary';
+  readonly inputs: readonly string[];
+  readonly output: string; // the cosines
+  readonly sines: string;
+  readonly rotary: number;
+}
+
 /**
  * `base` plus what each of `count` experts makes of x, times its share of a token. Expert N is the matrices
  * "weight.N.gate_up" (2 rows, columns) and "weight.N.down" (columns, rows).
@@ -92,6 +101,7 @@ export type AbstractOperator =
   | EmbeddingOperator
   | PositionsOperator
   | CachedOperator
+  | RotaryOperator
   | ExpertsOperator;
 
 /** The operator of a node of domain `shoal`. Raises CannotServe. */
@@ -153,6 +163,14 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
       said.finish();
       return { kind, inputs, output: output ?? '' };
     }
+    case 'Rotary': {
+      const sines = outputs.pop() ?? '';
+      if (sines === '') throw wrongGraph(unit, 'Rotary with one input and two outputs expected');
+      has([1]);
+      const rotary = said.integer('rotary', 0, MAX_INDEX);
+      said.finish();
+      return { kind, inputs, output: output ?? '', sines, rotary };
+    }
     case 'Experts': {
       has([3, 4]);
       const matrices = matrixOf(said, MAX_COLUMNS / 2);
@@ -164,7 +182,7 @@ export function operatorOf(node: Message, unit: { readonly name: string }): Abst
     default:
       throw wrongGraph(
         unit,
-        'of domain shoal Linear, Attention, Embedding, Positions, Cached and Experts expected',
+        'of domain shoal Linear, Attention, Embedding, Positions, Cached, Rotary and Experts expected',
       );
   }
 }

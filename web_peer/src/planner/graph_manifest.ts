@@ -235,7 +235,10 @@ function checkPicture({ inputs, outputs, values }: GraphManifest, picture: Pictu
   const named = new Map(values.map((value) => [value.name, value]));
   const taken = inputs.includes(picture.input) ? named.get(picture.input) : undefined;
   const [pictures, colours, height, width] = taken?.shape ?? [];
-  const isSquare = typeof height === 'number' && height === width && height > 0 && height <= MAX_SIDE;
+  const isFree = typeof height === 'string'; // pictures keep their form: they have as many rows as it makes
+  const isSquare = isFree
+    ? typeof width === 'string' && width !== height && pictures !== height && pictures !== width
+    : height === width && height !== undefined && height > 0 && height <= MAX_SIDE;
   if (taken?.dtype !== 'float32' || taken.shape.length !== 4 || colours !== COLOURS || !isSquare) {
     throw new CannotServe(
       `manifest.picture: an input of float32 (pictures, 3, side, side), up to ${MAX_SIDE}, expected`,
@@ -244,7 +247,8 @@ function checkPicture({ inputs, outputs, values }: GraphManifest, picture: Pictu
   if (picture.rows === null) return;
   const made = outputs.includes(picture.rows) ? named.get(picture.rows) : undefined;
   const fits = made?.dtype === 'float32' && made.shape.length === 3 && made.shape[0] === pictures;
-  if (!fits || !made.shape.slice(1).every((size) => typeof size === 'number')) {
+  const [, positions, wide] = made?.shape ?? [];
+  if (!fits || (typeof positions === 'string') !== isFree || typeof wide !== 'number') {
     throw new CannotServe('manifest.picture: rows (pictures, positions, hidden) expected');
   }
 }

@@ -18,6 +18,7 @@ import {
   type ExpertsOperator,
   operatorOf,
   type PositionsOperator,
+  type RotaryOperator,
   SHOAL,
 } from './abstract_operators';
 import {
@@ -332,11 +333,17 @@ class Lowering implements Making {
         if (states.has(found.state)) throw wrongGraph(unit, `state ${found.state} expected to be used once`);
         states.add(found.state);
         this.attention(unit, { ...found, sinks, bias });
-      } else if (found.kind === 'Positions' || found.kind === 'Cached' || found.kind === 'Experts') {
+      } else if (
+        found.kind === 'Positions' ||
+        found.kind === 'Cached' ||
+        found.kind === 'Rotary' ||
+        found.kind === 'Experts'
+      ) {
         const expected = `${found.kind} expected between the first and the last unit alone`;
         if (this.isFlat) throw wrongGraph(unit, expected);
         if (found.kind === 'Positions') this.positions(found);
         else if (found.kind === 'Cached') this.cached(found);
+        else if (found.kind === 'Rotary') this.rotary(unit, { ...found, sines: named(found.sines) });
         else this.experts(unit, place, found);
       } else {
         const { inputs, output, weight, rows, columns } = found;
@@ -453,6 +460,21 @@ class Lowering implements Making {
     const { draft } = this;
     const count = draft.add('Cast', ['total'], draft.fresh(), { to: ELEMENT_TYPES.int64 });
     draft.add('Range', [draft.vector([0]), count, draft.vector([1])], output);
+  }
+
+  /** Cosines and sines of places that rows say, inside the table. */
+  private rotary(unit: ManifestUnit, { inputs, output, sines, rotary }: RotaryOperator): void {
+    const { draft } = this;
+    if (rotary >= this.manifest.rotary.length) {
+      throw wrongGraph(unit, `Rotary: rotary table ${rotary} does not fit`);
+    }
+    const [cos, sin] = rotaryInputs(rotary);
+    const count = draft.add('Shape', [cos], draft.fresh(), { end: 1, start: 0 });
+    const last = draft.add('Sub', [count, draft.vector([1])], draft.fresh());
+    const least = draft.add('Max', [...inputs, draft.vector([0])], draft.fresh());
+    const inside = draft.add('Min', [least, last], draft.fresh());
+    draft.add('Gather', [cos, inside], output, { axis: 0 });
+    draft.add('Gather', [sin, inside], sines, { axis: 0 });
   }
 
   private attention(unit: ManifestUnit, operator: AttentionOperator): void {

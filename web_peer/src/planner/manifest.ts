@@ -32,6 +32,8 @@ const MAX_TEMPLATE_CHARS = 1 << 20;
 const MAX_GRAPHS_BYTES = 16 << 20; // of all different graphs: every peer fetches them, whatever it holds
 const MAX_UNIT_NAME_CHARS = 64;
 const MAX_AROUND = 64; // tokens before and behind the rows of a picture
+const MAX_SQUARE = 1 << 10; // pixels
+const MOST_AXES = 3; // of a token's place: the picture of a film, its row, its column
 const HASH_DIGITS = 64;
 const TOKENS = 'tokens';
 const LOGITS = 'logits';
@@ -106,7 +108,9 @@ export interface Manifest extends Dimensions {
 
 /**
  * How a decoder is given pictures: by rows that the model `model` (an id) makes of each, `positions` of them in place of
- * the token `token`, between the tokens `before` and `behind`.
+ * the token `token`, between the tokens `before` and `behind`. `square`: pixels along a side of what one position shows,
+ * where pictures keep their form: `positions` is the most then; 0: all pictures have as many. `axes`: of the place of a
+ * token.
  */
 export interface Sight {
   readonly model: string;
@@ -114,6 +118,8 @@ export interface Sight {
   readonly positions: number;
   readonly before: readonly number[];
   readonly behind: readonly number[];
+  readonly square: number;
+  readonly axes: number;
 }
 
 /** A model and the graphs of all its units, by hash. */
@@ -256,6 +262,8 @@ function decodeSight(fields: Fields, vocab: number): Sight {
     positions: fields.count('positions', MAX_POSITIONS, 1),
     before: around('before'),
     behind: around('behind'),
+    square: fields.has('square') ? fields.count('square', MAX_SQUARE, 1) : 0,
+    axes: fields.has('axes') ? fields.count('axes', MOST_AXES, MOST_AXES) : 1,
   };
 }
 

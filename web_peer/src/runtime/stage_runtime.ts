@@ -15,6 +15,7 @@ import { PieceSizes, pieceStop } from './piece_sizes';
 import { type CacheWork, MovedCaches } from './kv_transfer';
 import { allowedOnly } from '../session/ask';
 import { sample, type Sampling } from '../session/sampling';
+import { shifted } from '../session/position_spans';
 
 export const GAP_ROWS = 2; // idle rows carried along in a decode batch: each costs a third of another call, in Python a quarter
 const MAX_REASON = 500; // characters
@@ -62,6 +63,7 @@ export interface Step {
   readonly mostRows: number;
   readonly prompt: boolean;
   readonly behind: boolean; // nobody waits for it: it runs when nothing else does
+  readonly shift: number; // by how much places of `tokens` differ from their positions
   readonly wantsLogits?: boolean; // for a check: the answer has them
 }
 
@@ -461,10 +463,10 @@ export class Stage {
     }
   }
 
-  private async input({ tokens, hidden }: Step): Promise<Float32Array> {
+  private async input({ tokens, hidden, shift }: Step): Promise<Float32Array> {
     if (hidden !== null) return hidden;
     if (tokens === null) throw new Error('a checked step has its input');
-    return this.execution.embed(tokens);
+    return shifted(await this.execution.embed(tokens), this.widths.hidden, shift);
   }
 
   /** Answers the step with its result, unless that is not finite or no token can be drawn. */

@@ -122,6 +122,7 @@ export interface RunStep {
   /** Of a decode batch: the first stage sends its sessions off in as many groups as there are stages. 0: no bound. */
   readonly mostRows: number;
   readonly behind: boolean; // nobody waits for it: it runs when nothing else does
+  readonly shift: number; // by how much places of `tokens` differ from their positions
 }
 
 /** The runtime of `run` forgets `session`. */

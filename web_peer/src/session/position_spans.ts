@@ -8,7 +8,7 @@
  */
 
 import { rows } from './activation_log';
-import type { Tensor } from '../wire/tensors';
+import { integers, type Tensor, tensorOf } from '../wire/tensors';
 
 export const CHUNK_TOKENS = 32; // prompt tokens a step carries: small enough that stages overlap (docs/benchmarks.md)
 
@@ -69,7 +69,11 @@ export function commonPrefix(a: readonly number[], b: readonly number[]): number
 export interface GivenRows {
   readonly first: number;
   readonly tensor: Tensor;
+  /** By how many places less than its rows those behind move on. */
+  readonly lost?: number;
 }
+
+export const MAX_SHIFT = 2 ** 24; // places
 
 interface Between {
   readonly position: number;
@@ -108,4 +112,41 @@ export function alikeUpTo(keep: number, before: readonly GivenRows[], after: rea
     if (old === undefined || fresh === undefined || !sameTensor(old.tensor, fresh.tensor)) return position;
   }
   return keep;
+}
+
+/** By how much the place of the token at `position` differs from it. */
+export function shiftAt(given: readonly GivenRows[], position: number): number {
+  return given.reduce((sum, each) => (stopOf(each) <= position ? sum - (each.lost ?? 0) : sum), 0);
+}
+
+/** A step of token ids: int32 (count,), or (count, 2) with the shift of each. */
+export function shiftedIds(ids: readonly number[], shift: number): Tensor {
+  if (shift === 0) return tensorOf(Int32Array.from(ids), [ids.length]);
+  return tensorOf(Int32Array.from(ids.flatMap((id) => [id, shift])), [ids.length, 2]);
+}
+
+/** The ids and the shift of a step; null for one of another form. */
+export function idsOf(tensor: Tensor): { readonly ids: Int32Array; readonly shift: number } | null {
+  const array = integers(tensor);
+  const [count = 0, width] = tensor.shape;
+  if (tensor.shape.length === 1) return { ids: array, shift: 0 };
+  if (tensor.shape.length !== 2 || width !== 2 || count === 0) return null;
+  const shift = array[1] ?? 0;
+  if (Math.abs(shift) > MAX_SHIFT) return null;
+  const ids = array.filter((_, at) => at % 2 === 0);
+  return array.every((value, at) => at % 2 === 0 || value === shift) ? { ids, shift } : null;
+}
+
+const SHIFT_COLUMNS = 4; // at the end of rows whose places have axes: three of these, and a 0
+const SHIFT_STEP = 2 ** -14; // what one place is in these columns
+
+/** Rows of an embedding, (rows, width), with the shift of their tokens. */
+export function shifted(made: Float32Array, width: number, shift: number): Float32Array {
+  if (shift === 0) return made;
+  const found = made.slice();
+  for (let row = width; row <= found.length; row += width) {
+    found.fill(shift * SHIFT_STEP, row - SHIFT_COLUMNS, row - 1);
+    found[row - 1] = 0;
+  }
+  return found;
 }

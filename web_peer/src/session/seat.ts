@@ -62,6 +62,7 @@ export class Seat {
   prefix: Prefix | null = null; // of its OPEN, as the next stage is to hear of it
   frontKept = false; // or it was seen that it cannot be
   unfit = 0; // steps that the runtime could not place, in a row
+  shift = { places: 0, from: 0 }; // of what is sampled, and the position of the ids that said it
 
   constructor(opening: Open, run: Run, sampling: Sampling, log: ActivationLog, touched: number) {
     this.opening = opening;

@@ -58,7 +58,7 @@ import {
 } from './open_checks';
 import { Prefixes, split } from './prefix_cache';
 import { handedBack, isPinned, takesIds, wrongEnds } from './pinned_ends';
-import { sumOf } from './position_spans';
+import { idsOf, shiftedIds, sumOf } from './position_spans';
 import { finishOf, runStepOf, told } from './step_inputs';
 import { tensorOf } from '../wire/tensors';
 import type { Prefix } from './prefix';
@@ -304,6 +304,7 @@ export class StageCore {
     seat.orphan = false;
     seat.unfit = 0;
     seat.asked = NEVER_ASKED;
+    seat.shift = { places: 0, from: 0 };
     this.admitting.taken(now, seat);
     if (seat.isTail) effects.push(...this.continueTail(seat));
     effects.push(...passedOn(seat), ...this.askUpstream(now, seat));
@@ -319,6 +320,14 @@ export class StageCore {
       const text =
         'a first stage takes int32 tokens, or float32 rows of a prompt; later ones float32 activations';
       return this.stop(seat, 'bad_step', text);
+    }
+    const said = ids ? idsOf(frame.tensor) : null;
+    if (ids && said === null) {
+      const text = 'int32 tokens (count,), or (count, 2) with one shift of all their places, were expected';
+      return this.stop(seat, 'bad_step', text);
+    }
+    if (said !== null && frame.position >= seat.shift.from) {
+      seat.shift = { places: said.shift, from: frame.position };
     }
     if (frame.count > MAX_STEP_POSITIONS) {
       const text = `a step of at most ${MAX_STEP_POSITIONS} positions was expected, got ${frame.count}`;
@@ -337,7 +346,7 @@ export class StageCore {
       return [];
     }
     const { session, turn, position } = frame;
-    const tensor = tensorOf(Int32Array.of(frame.token), [1]);
+    const tensor = shiftedIds([frame.token], seat.shift.places);
     return this.queue(now, seat, {
       kind: 'STEP',
       session,

@@ -7,11 +7,12 @@ import { FINISH, type Step, type Token } from '../wire/generated/frames';
 import { pickOf } from './open_checks';
 import { isPinned } from './pinned_ends';
 import type { Seat } from './seat';
-import { floats, integers } from '../wire/tensors';
+import { idsOf } from './position_spans';
+import { floats } from '../wire/tensors';
 
 /** Has the runtime compute `frame` on `me`. `active`: answers that the same units compute. */
 export function runStepOf(me: string, seat: Seat, frame: Step, active: number): RunStep {
-  const ids = frame.tensor.dtype === 'int32';
+  const said = frame.tensor.dtype === 'int32' ? idsOf(frame.tensor) : null;
   const stop = frame.position + frame.count;
   const draws = seat.isTail && seat.serves && !isPinned(seat.opening);
   const sampled = draws && stop >= seat.opening.promptTokens;
@@ -21,14 +22,15 @@ export function runStepOf(me: string, seat: Seat, frame: Step, active: number): 
     session: frame.session,
     epoch: seat.epoch,
     position: frame.position,
-    tokens: ids ? integers(frame.tensor) : null,
-    hidden: ids ? null : ownArray(me, seat, floats(frame.tensor)),
+    tokens: said?.ids ?? null,
+    hidden: said === null ? ownArray(me, seat, floats(frame.tensor)) : null,
     count: frame.count,
     last: sampled,
     pick: sampled ? pickOf(seat, stop) : null,
     prompt: seat.isGiven(frame.position),
     mostRows: mostRows(seat, active),
     behind: !seat.serves || (seat.warms && !seat.near),
+    shift: said?.shift ?? 0,
   };
 }
 

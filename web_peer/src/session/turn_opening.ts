@@ -6,8 +6,17 @@ import { type Open, ROLE, type SessionId, type Step } from '../wire/generated/fr
 import { type Ends, pinned } from './pinned_ends';
 import type { Route } from './routes';
 import { needsHistory, samplingToWire } from './sampling';
-import { cutAt, extended, type GivenRows, rowsAt, stepsOf } from './position_spans';
-import { tensorOf } from '../wire/tensors';
+import {
+  cutAt,
+  extended,
+  type GivenRows,
+  rowsAt,
+  shiftAt,
+  shifted,
+  shiftedIds,
+  stepsOf,
+} from './position_spans';
+import { floats, type Tensor, tensorOf } from '../wire/tensors';
 
 /** What was said in a session, and how its stages count it. */
 export interface Said {
@@ -69,8 +78,13 @@ export function stepsBetween(said: Said, start: number, stop: number): Step[] {
 export function stepBetween(said: Said, position: number, stop: number): Step {
   const { session, turn, tokens, rows, ends } = said;
   const count = stop - position;
-  const ids = Int32Array.from(tokens.slice(position, stop));
-  const own = () => (ends === null ? tensorOf(ids, [count]) : ends.embed(ids));
+  const ids = tokens.slice(position, stop);
+  const shift = shiftAt(rows, position);
+  const own = (): Tensor => {
+    if (ends === null) return shiftedIds(ids, shift);
+    const made = ends.embed(Int32Array.from(ids));
+    return tensorOf(shifted(floats(made), ends.width, shift), made.shape);
+  };
   const tensor = rowsAt(rows, position, stop) ?? own();
   const last = stop === tokens.length ? 1 : 0;
   return { kind: 'STEP', session, turn, stage: 0, position, count, last, tensor };

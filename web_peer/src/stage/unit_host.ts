@@ -134,6 +134,7 @@ export class Serving {
       prompt,
       mostRows,
       behind,
+      shift: step.shift,
     });
   }
 

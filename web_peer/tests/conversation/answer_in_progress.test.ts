@@ -1,8 +1,9 @@
 /* One answer while a tab makes it: how much of it the log gets at once, and the day of a question. */
 
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, expect, it, test, vi } from 'vitest';
 
-import { Making } from '../../src/conversation/answer_in_progress';
+import { Making, promptFor } from '../../src/conversation/answer_in_progress';
+import { markedText } from '../../src/conversation/picture_marks';
 import { dayOf } from '../../src/origin/answer_stream';
 import type { Conversation as Session, Delta, Finished } from '../../src/origin/answer_stream';
 import { MAX_MESSAGE_BYTES, type Message } from '../../src/state/generated/commands';
@@ -77,4 +78,21 @@ it.each([
   [Number.MAX_SAFE_INTEGER, [9999, 12, 31]],
 ])('the day of %d', (whenMs, [year, month, day]) => {
   expect(dayOf(whenMs)).toEqual({ year, month, day });
+});
+
+test.each([
+  ['keeps its form', { square: 28 }, 'takes pictures in their own form'],
+  ['is seen by no tower', null, 'sees no pictures'],
+])('a picture that %s is not asked with in a tab', async (_, sight, why) => {
+  const text = markedText({ pictures: [{ sha256: 'a'.repeat(64), alt: 'a cat' }], words: 'what is it?' });
+  const asked = { id: 'q', parent: '', author: 'ann', form: 'to-model', text, whenMs: 0 } as Message;
+  const conversation = { system: '', messages: { chunks: [new Map([['q', asked]])] } };
+  const mesh = { prompts: {}, text: { sight }, view: { state: { model: { name: 'tiny', context: 64 } } } };
+  const read = promptFor(
+    mesh as unknown as Parameters<typeof promptFor>[0],
+    conversation as unknown as Parameters<typeof promptFor>[1],
+    asked,
+    () => ({ sha256: 'a'.repeat(64), file: new Blob() }),
+  );
+  await expect(read).rejects.toThrow(`tiny ${why}`);
 });

@@ -31,6 +31,19 @@ test('what a manifest says of speech is checked', () => {
   expect(() => manifestOf(JSON.stringify(speech))).toThrow('speech');
 });
 
+test('a manifest says in which form pictures are given', () => {
+  const manifest = JSON.parse(vectors.sliced.manifest) as { decoder: Record<string, unknown> };
+  const seen = (more: object) => {
+    const sight = { model: 'a'.repeat(64), token: 1, positions: 9, ...more };
+    return manifestOf(JSON.stringify({ ...manifest, decoder: { ...manifest.decoder, sight } })).sight;
+  };
+  expect(seen({})).toMatchObject({ square: 0, axes: 1 });
+  expect(seen({ square: 28, axes: 3 })).toMatchObject({ square: 28, axes: 3 });
+  for (const wrong of [{ square: 0 }, { square: 1025 }, { axes: 2 }, { axes: '3' }]) {
+    expect(() => seen(wrong)).toThrow('manifest.decoder.sight');
+  }
+});
+
 const odd = vectors.cases.find(({ name }) => name === 'odd');
 if (odd === undefined) throw new Error('expected the odd decoder among the cases');
 

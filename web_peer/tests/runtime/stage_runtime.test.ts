@@ -141,6 +141,7 @@ function step(session: string, position: number, count: number, more: Partial<St
     mostRows: 0,
     prompt: false,
     behind: false,
+    shift: 0,
     ...input,
     ...more,
   };

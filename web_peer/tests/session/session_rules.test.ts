@@ -7,7 +7,16 @@ import { spanOf } from '../../src/session/evidence';
 import { BadSampling } from '../../src/errors';
 import { allowedOnly, maskWords, toWire } from '../../src/session/ask';
 import { samplingOrFault, steeringOf } from '../../src/session/open_checks';
-import { alikeUpTo, cutAt, type GivenRows, rowsAt } from '../../src/session/position_spans';
+import {
+  alikeUpTo,
+  cutAt,
+  type GivenRows,
+  idsOf,
+  rowsAt,
+  shiftAt,
+  shifted,
+  shiftedIds,
+} from '../../src/session/position_spans';
 import { tellsIds } from '../../src/session/pinned_ends';
 import { ANY, choose, holders, placed, standbyExpected, unserved } from '../../src/session/routes';
 import { samplingOf, samplingToWire } from '../../src/session/sampling';
@@ -16,7 +25,7 @@ import { apply, EMPTY_STATE } from '../../src/state/mesh_state';
 import { decodeCommand } from '../../src/state/member_commands';
 import type { PlanRecord } from '../../src/state/generated/commands';
 import type { Open } from '../../src/wire/generated/frames';
-import { floats, tensorOf } from '../../src/wire/tensors';
+import { floats, integers, tensorOf } from '../../src/wire/tensors';
 import { camel, vectors } from '../vectors';
 
 type Span = readonly [number, number, number]; // first position, rows, the number in them
@@ -54,6 +63,9 @@ interface Vectors {
     spans: Span[];
     steps: [number, number][];
     cut: [number, number][];
+    shifts: number[];
+    ids: number[][];
+    moved: number[][];
     found: (number[] | null)[];
     kept: [Span[], number, number][];
   }[];
@@ -150,17 +162,25 @@ it.each(VECTORS.tells)('whether inputs tell token ids: $tells', ({ frame, tells 
 
 function rowsOf(spans: readonly Span[]): GivenRows[] {
   return spans.map(([first, count, value]) => {
-    return { first, tensor: tensorOf(new Float32Array(2 * count).fill(value), [count, 2]) };
+    const tensor = tensorOf(new Float32Array(2 * count).fill(value), [count, 2]);
+    return { first, tensor, lost: count - 1 };
   });
 }
 
-it.each(VECTORS.given)('rows in a prompt: $spans', ({ spans, steps, cut, found, kept }) => {
+it.each(VECTORS.given)('rows in a prompt: $spans', ({ spans, steps, cut, found, kept, ...also }) => {
   const here = rowsOf(spans);
   const made = cutAt(
     steps.map(([position, stop]) => ({ position, stop })),
     here,
   );
   expect(made.map(({ position, stop }) => [position, stop])).toEqual(cut);
+  const shifts = made.map(({ position }) => shiftAt(here, position));
+  expect(shifts.map((shift) => shift + 0)).toEqual(also.shifts);
+  const ids = shifts.map((shift) => shiftedIds([7, 5], shift));
+  expect(ids.map((tensor) => [...integers(tensor)])).toEqual(also.ids);
+  expect(ids.map(idsOf)).toEqual(shifts.map((shift) => ({ ids: Int32Array.of(7, 5), shift })));
+  const rows = Float32Array.from({ length: 12 }, (_, at) => at);
+  expect(shifts.map((shift) => [...shifted(rows, 6, shift)])).toEqual(also.moved);
   const seen = made.map(({ position, stop }) => rowsAt(here, position, stop));
   expect(seen.map((tensor) => tensor && [...floats(tensor)])).toEqual(found);
   for (const [other, keep, wanted] of kept) expect(alikeUpTo(keep, here, rowsOf(other))).toBe(wanted);

@@ -194,6 +194,7 @@ export function effect(item: StageEffect): unknown {
         prompt: item.prompt,
         most_rows: item.mostRows,
         behind: item.behind,
+        shift: item.shift,
       };
     default:
       return item satisfies never;

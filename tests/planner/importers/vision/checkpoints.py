@@ -63,6 +63,19 @@ _DECODER: Final = {
     "tie_word_embeddings": False,
 }
 
+_QWEN_DECODER: Final = {
+    **_DECODER,
+    "num_key_value_heads": 2,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0, "mrope_section": [2, 3, 3]},
+}
+_QWEN_TOKENS: Final = {
+    "image_token_id": IMAGE,
+    "video_token_id": 3,
+    "vision_start_token_id": 5,
+    "vision_end_token_id": 6,
+    "tie_word_embeddings": False,
+}
+
 # By case: the class of transformers, and its config.
 CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "clip": (
@@ -110,6 +123,40 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
             "image_seq_length": 9,
         },
     ),
+    "qwen2-vl": (
+        "Qwen2VLForConditionalGeneration",
+        {
+            "model_type": "qwen2_vl",
+            "vision_config": {
+                "depth": 2,
+                "embed_dim": 32,
+                "hidden_size": 32,
+                "mlp_ratio": 2,
+                "num_heads": 2,
+                "patch_size": 4,
+            },
+            "text_config": {**_QWEN_DECODER, "model_type": "qwen2_vl_text"},
+            **_QWEN_TOKENS,
+        },
+    ),
+    "qwen2.5-vl": (
+        "Qwen2_5_VLForConditionalGeneration",
+        {
+            "model_type": "qwen2_5_vl",
+            "vision_config": {
+                "depth": 3,
+                "hidden_size": 32,
+                "out_hidden_size": 32,
+                "intermediate_size": 40,
+                "num_heads": 2,
+                "patch_size": 4,
+                "window_size": 16,
+                "fullatt_block_indexes": [1],
+            },
+            "text_config": {**_QWEN_DECODER, "model_type": "qwen2_5_vl_text"},
+            **_QWEN_TOKENS,
+        },
+    ),
     "idefics3": (
         "Idefics3ForConditionalGeneration",
         {
@@ -121,7 +168,9 @@ CASES: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
         },
     ),
 }
-TALKING: Final = ("llava", "llava-siglip", "idefics3")
+TALKING: Final = ("llava", "llava-siglip", "idefics3", "qwen2-vl", "qwen2.5-vl")
+QWEN: Final = ("qwen2-vl", "qwen2.5-vl")  # pictures keep their form
+MERGE: Final = 2
 # As LLaVA's is: it reads parts of a content.
 TEMPLATE: Final = (
     "{% for m in messages %}{{ m.role }} {% for c in m.content %}{% if c.type == 'image' %}<image> {% else %}"
@@ -158,6 +207,18 @@ PREPARED: Final[Mapping[str, Mapping[str, Any]]] = {  # what preprocessor_config
         "resample": 2,
         "size": {"height": 24, "width": 24},
     },
+    "qwen": {
+        "do_convert_rgb": True,
+        "do_resize": True,
+        "image_mean": [0.48145466, 0.4578275, 0.40821073],
+        "image_std": [0.26862954, 0.26130258, 0.27577711],
+        "merge_size": MERGE,
+        "patch_size": 4,
+        "resample": 3,
+        "rescale_factor": 1 / 255,
+        "size": {"shortest_edge": 512, "longest_edge": 1536},
+        "temporal_patch_size": 2,
+    },
     "idefics3": {
         "do_image_splitting": True,
         "do_pad": True,
@@ -177,19 +238,24 @@ def called(token: int) -> str:
 
 def prepared(case: str) -> Mapping[str, Any]:
     """What the preprocessor_config.json of a case says."""
-    known = {"llava": "clip", "clip-old-end": "clip", "llava-siglip": "siglip", "vit-classifier": "vit"}
+    known = dict.fromkeys(QWEN, "qwen") | {
+        "llava": "clip",
+        "clip-old-end": "clip",
+        "llava-siglip": "siglip",
+        "vit-classifier": "vit",
+    }
     return PREPARED[known.get(case, case)]
 
 
-def side(case: str) -> int:
-    """Of the squares that a case takes, in pixels."""
-    return 32 if case == "idefics3" else 24
+def sides(case: str) -> tuple[int, int]:
+    """Height and width of the pictures that a case is tried with, in pixels."""
+    return (24, 40) if case in QWEN else (32, 32) if case == "idefics3" else (24, 24)
 
 
 def pixels_of(case: str) -> Floats:
     """Two pictures as a tower takes them."""
     rng = np.random.default_rng([*case.encode(), 1])
-    return rng.standard_normal((PICTURES, 3, side(case), side(case))).astype(np.float32)
+    return rng.standard_normal((PICTURES, 3, *sides(case))).astype(np.float32)
 
 
 def picture_of(case: str) -> Pixels:

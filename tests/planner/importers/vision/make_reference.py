@@ -22,6 +22,8 @@ from tests.planner.importers.vision.checkpoints import (
     CASES,
     GREEDY,
     IMAGE,
+    MERGE,
+    QWEN,
     REFERENCE,
     TALKING,
     encoded,
@@ -41,6 +43,8 @@ PROCESSORS = {
     "vit": "ViTImageProcessorPil",
     "dinov2": "BitImageProcessorPil",
     "idefics3": "Idefics3ImageProcessorPil",
+    "qwen2": "Qwen2VLImageProcessorPil",
+    "qwen2.5": "Qwen2VLImageProcessorPil",
 }
 
 
@@ -65,6 +69,20 @@ def model_of(case: str, seed: int) -> tuple[Any, dict[str, tuple[int, ...]]]:
         return loaded.eval(), shapes
 
 
+def patches_of(case: str, pictures: int) -> dict[str, Any]:
+    """The first pictures of a case as patches, the order of squares, and the grid of each."""
+    pixels = pixels_of(case)[:pictures]
+    _, colours, height, width = pixels.shape
+    patch = prepared(case)["patch_size"]
+    high, wide = height // patch, width // patch
+    cut = pixels.reshape(pictures, colours, high // MERGE, MERGE, patch, wide // MERGE, MERGE, patch)
+    turned = cut.transpose(0, 2, 5, 3, 6, 1, 4, 7)[:, :, :, :, :, :, None].repeat(2, axis=6)
+    return {
+        "pixel_values": torch.tensor(turned.reshape(pictures * high * wide, -1)),
+        "image_grid_thw": torch.tensor([[1, high, wide]] * pictures),
+    }
+
+
 def seen(model: Any, case: str) -> dict[str, Any]:
     """What the towers make."""
     pixels = torch.tensor(pixels_of(case))
@@ -85,11 +103,20 @@ def seen(model: Any, case: str) -> dict[str, Any]:
             return {"logits": model(pixel_values=pixels).logits}
         if case == "idefics3":
             return {"rows": torch.stack(list(model.model.get_image_features(pixels[:, None]).pooler_output))}
+        if case in QWEN:
+            rows = model.model.get_image_features(**patches_of(case, len(pixels))).pooler_output
+            return {"rows": torch.stack(list(rows))}
         rows = model.model.get_image_features(pixels).pooler_output
         return {"rows": torch.stack(list(rows))}
 
 
 def logits_of(model: Any, case: str, tokens: list[int]) -> Any:
+    if case in QWEN:
+        ids = torch.tensor([tokens])
+        with torch.no_grad():
+            kinds = (ids == IMAGE).int()
+            found = model(input_ids=ids, mm_token_type_ids=kinds, use_cache=False, **patches_of(case, 1))
+        return found.logits[0].numpy()
     pixels = torch.tensor(pixels_of(case)[:1])
     pixels = pixels[:, None] if case == "idefics3" else pixels
     with torch.no_grad():
@@ -114,6 +141,10 @@ def processed(case: str) -> Any:
     made = getattr(transformers, PROCESSORS["clip" if known == "llava" else known])
     more = {"do_image_splitting": False} if case == "idefics3" else {}
     found = made(**{**prepared(case), **more})(Image.fromarray(picture_of(case)), return_tensors="np", **more)
+    if case in QWEN:
+        (_, high, wide), patch = found["image_grid_thw"][0], prepared(case)["patch_size"]
+        cut = found["pixel_values"].reshape(high // MERGE, wide // MERGE, MERGE, MERGE, 3, 2, patch, patch)
+        return cut[:, :, :, :, :, 0].transpose(4, 0, 2, 5, 1, 3, 6).reshape(3, high * patch, wide * patch)
     return np.asarray(found["pixel_values"]).reshape(-1, *np.asarray(found["pixel_values"]).shape[-3:])[0]
 
 

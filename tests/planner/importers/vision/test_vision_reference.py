@@ -15,10 +15,12 @@ import onnxruntime as ort
 import pytest
 
 from peer.dataflow.value_codec import Array
+from peer.member.sight import placed
 from peer.runtime.arithmetic import proven
 from peer.runtime.execution import Execution, Row
 from peer.runtime.graph_runtime import GraphRuntime
 from peer.runtime.kv_slots import KvSlots
+from peer.session.given_rows import shift_at, shifted
 from planner.importers.decoder_units import build_model
 from planner.importers.onnx.importing import import_graph
 from planner.importers.vision.folder import PIXELS, TOKENS, SourceVision, open_vision
@@ -35,11 +37,20 @@ from tests.planner.importers.vision.checkpoints import (
     picture_of,
     pixels_of,
     prompt_of,
+    sides,
     texts_of,
 )
 
 TOLERANCE = 2e-4  # of the largest value
-QUICK = ("clip", "siglip", "vit-classifier", "dinov2", "llava")  # the others are relatives of these
+QUICK = (
+    "clip",
+    "siglip",
+    "vit-classifier",
+    "dinov2",
+    "llava",
+    "qwen2-vl",
+    "qwen2.5-vl",
+)  # the others are relatives of these
 MOST_STEP = 1.5  # of 255, by which a prepared picture may differ: rounding of its resized colours
 
 
@@ -149,15 +160,22 @@ def test_a_decoder_reads_a_picture_as_transformers_does(
     )
     rows = model.run([], model.inputs(slice(0, 1)))["rows"][0]
     prompt = np.array(prompt_of(case, len(rows)))
+    first, after = int((prompt == source.sight.token).argmax()), 0
+    if source.sight.axes > 1:
+        grid = tuple(side // source.sight.square for side in sides(case))
+        given = placed(first, rows, (grid[0], grid[1]), ())
+        rows, after = given.tensor.array(), shift_at([given], given.stop)
     slots = KvSlots(1, manifest.context, form)
     slots.admit(b"0")
     execution.ensure(slots, 1, len(prompt) + len(checkpoint.greedy) + form.spare_tokens)
     hidden = execution.embed(prompt)
+    hidden[first + len(rows) :] = shifted(hidden[first + len(rows) :], after)
     hidden[prompt == source.sight.token] = rows
     made = execution.prompt(hidden, Row(0, 0)).copy()
     assert close(execution.head(made), checkpoint.arrays["answer_logits"])
     tokens: list[int] = []
     for at in range(len(checkpoint.greedy)):
         tokens.append(int(execution.head(made[-1:])[0].argmax()))
-        made = execution.alone(execution.embed(np.array(tokens[-1:])), Row(0, len(prompt) + at)).copy()
+        embedded = shifted(execution.embed(np.array(tokens[-1:])), after)
+        made = execution.alone(embedded, Row(0, len(prompt) + at)).copy()
     assert tuple(tokens) == checkpoint.greedy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from planner.errors import CorruptModel, MissingTensor, ModelError, NoSuchModel, UnknownArchitecture
+from planner.importers.decoder_units import decoder_source
 from planner.importers.registry import answering, locate
 from planner.importers.vision.folder import SourceVision, open_vision
 from tests.planner.importers.vision.checkpoints import load, weights_of
@@ -37,7 +39,7 @@ CONFIG, PREPARING = "config.json", "preprocessor_config.json"
 @pytest.mark.parametrize(
     ("case", "file", "change", "error", "why"),
     [
-        ("llava", CONFIG, lambda c: c.update(model_type="qwen2_vl"), UnknownArchitecture, "'qwen2_vl' is not"),
+        ("llava", CONFIG, lambda c: c.update(model_type="qwen3_vl"), UnknownArchitecture, "'qwen3_vl' is not"),
         ("llava", CONFIG, lambda c: c.update(vision_feature_layer=[-2, -5]), UnknownArchitecture, "of one number"),
         ("llava", CONFIG, lambda c: c.update(vision_feature_layer=-9), UnknownArchitecture, "of one number"),
         ("llava", CONFIG, lambda c: c.update(image_token_index=4000), CorruptModel, "token of a picture"),
@@ -96,6 +98,16 @@ def test_tensors_are_those_of_the_model(
     with pytest.raises(error) as caught:
         open_vision(folder)
     assert why in str(caught.value)
+
+
+def test_places_with_axes_are_of_models_without_encoded_rows(tmp_path: Path) -> None:
+    seeing = open_vision(load("qwen2-vl").write(tmp_path / "model"))
+    assert seeing.decoder is not None
+    a = seeing.decoder.architecture
+    for more in ({"encoded": 8}, {"encoded": 8, "marked": True}):
+        both = replace(seeing.decoder, architecture=replace(a, **more))
+        with pytest.raises(UnknownArchitecture, match="axes of places or encoded rows expected, got both"):
+            decoder_source(both, "f32")
 
 
 def test_numbers_that_are_none_are_refused_before_anything_is_kept(tmp_path: Path) -> None:

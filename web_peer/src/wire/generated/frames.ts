@@ -152,8 +152,8 @@ export interface Open {
 }
 
 /**
- * `count` positions from `position` on, for stage `stage`: int32 tokens (count,) or float32 states (count,
- * hidden).
+ * `count` positions from `position` on, for stage `stage`: int32 tokens (count,), or with shifts (count,
+ * 2), or float32 states (count, hidden).
  */
 export interface Step {
   readonly kind: 'STEP';
