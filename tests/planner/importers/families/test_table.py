@@ -13,6 +13,7 @@ from planner.errors import UnknownArchitecture
 from planner.importers.encoders.table import encoder_rows
 from planner.importers.families.family import Source
 from planner.importers.families.table import FAMILIES, Kind, family_of, rows
+from planner.importers.seq2seq.table import seq2seq_rows
 from planner.importers.vision.folder import KNOWN
 from planner.importers.vision.table import SEEING, vision_rows
 
@@ -30,7 +31,10 @@ def table_of(head: str) -> list[tuple[str, ...]]:
 
 
 def test_docs_have_the_tables() -> None:
-    assert table_of("| family | in GGUF as | in config.json as | what sets it apart |") == rows()
+    assert table_of("| family | in GGUF as | in config.json as | what sets it apart |") == [
+        *rows(),
+        *seq2seq_rows(),
+    ]
     encoders = table_of("| encoder | in GGUF as | in config.json as | what sets it apart from BERT |")
     assert encoders == [(title, gguf or "-", called, apart) for title, gguf, called, apart in encoder_rows()]
     seeing = table_of("| family | `model_type` | components | what it gives |")
@@ -43,7 +47,7 @@ def test_the_command_prints_them(capsys: pytest.CaptureFixture[str], tmp_path: P
         assert models(argparse.Namespace(store=tmp_path, families=True, json=as_json)) == 0
         return capsys.readouterr().out
 
-    every = [*rows(), *encoder_rows(), *vision_rows()]
+    every = [*rows(), *seq2seq_rows(), *encoder_rows(), *vision_rows()]
     lines = printed(False).splitlines()
     assert len(lines) == len(every) + 1
     for line, row in zip(lines[1:], every, strict=True):
