@@ -44,8 +44,10 @@ class Prepared:
 
     @property
     def grids(self) -> list[tuple[int, int]]:
-        """Of each picture that keeps its form, how many positions stand below and beside one another."""
-        square = self.sight.square if self.sight is not None else 1
+        """Of each picture how many positions stand below and beside one another; (0, 0) where none keeps its form."""
+        square = self.sight.square if self.sight is not None else 0
+        if not square:
+            return [(0, 0)] * len(self.pixels)
         return [(each.shape[2] // square, each.shape[3] // square) for each in self.pixels]
 
 
