@@ -12,7 +12,7 @@ from typing import Final
 
 from planner.adapt import k_failures, pareto_front, repair
 from planner.cost import evaluator, independent_copies, objectives, standbys
-from planner.cost.objectives import Figures, Wish
+from planner.cost.objectives import Wish
 from planner.cost.wording import ms
 from planner.errors import RequestError
 from planner.solvers import held_paths, placement, strategies
@@ -106,19 +106,7 @@ def better(request: PlanRequest, wish: Wish, serving: Sequence[Stage], fresh: Se
     if kept != keeps:
         return keeps
     new = objectives.figures(request, tuple(replace(stage, standbys=()) for stage in fresh))
-    return _figure(wish, new) < _figure(wish, present) * WORTH_MOVING
-
-
-def _figure(wish: Wish, found: Figures) -> float:
-    match wish.goal:
-        case "latency":
-            return float(found.decode_ps)
-        case "throughput":
-            return float(found.token_ps)
-        case "memory":
-            return float(found.used)
-        case "balanced":
-            return float(found.busy)
+    return objectives.figure(wish, new) < objectives.figure(wish, present) * WORTH_MOVING
 
 
 def _effort(request: PlanRequest, wish: Wish) -> Effort:

@@ -132,6 +132,21 @@ def key(wish: Wish, found: Figures, stages: Sequence[Stage]) -> Key:
             assert_never(wish.goal)
 
 
+def figure(wish: Wish, found: Figures) -> float:
+    """What the goal makes smaller: picoseconds a token for latency and throughput, else a share."""
+    match wish.goal:
+        case "latency":
+            return float(found.decode_ps)
+        case "throughput":
+            return float(found.token_ps)
+        case "memory":
+            return float(found.used)
+        case "balanced":
+            return float(found.busy)
+        case _:
+            assert_never(wish.goal)
+
+
 def refusals(wish: Wish, found: Figures) -> tuple[str, ...]:
     """Which bounds a placement breaks, in numbers; none when it keeps them."""
     said: list[str] = []

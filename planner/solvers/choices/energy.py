@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, assert_never
+from typing import Final
 
 from planner.cost import objectives
-from planner.cost.objectives import MOST_STAGES, Figures, Wish
+from planner.cost.objectives import MOST_STAGES, Wish
 from planner.errors import RequestError
 from planner.solvers.lattice import Lattice, cut
 from planner.solvers.network import INF, Path
@@ -70,17 +70,6 @@ class Energy:
             found = objectives.figures(self.request, self.view.stages(self.request, path))
         except RequestError:
             return NEVER
-        return self._figure(found) + (BROKEN if objectives.refusals(self.wish, found) else 0.0)
-
-    def _figure(self, found: Figures) -> float:
-        match self.wish.goal:
-            case "latency":
-                return float(found.decode_ps)
-            case "throughput":
-                return float(found.token_ps)
-            case "memory":
-                return float(found.used)
-            case "balanced":
-                return float(found.busy)
-            case _:
-                assert_never(self.wish.goal)
+        return objectives.figure(self.wish, found) + (
+            BROKEN if objectives.refusals(self.wish, found) else 0.0
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, assert_never
+from typing import Final
 
 from planner.cost import evaluator, objectives
 from planner.cost.objectives import MOST_STAGES, Figures, Wish
@@ -90,17 +90,8 @@ def plan_of(placed: Placed, request: PlanRequest, wish: Wish) -> Plan | Infeasib
 
 def figure_of(wish: Wish, found: Figures) -> float:
     """What plans of a goal are compared by: seconds a token, seconds a token of all, or a share. Smaller is better."""
-    match wish.goal:
-        case "latency":
-            return found.decode_s
-        case "throughput":
-            return float(found.token_ps) / evaluator.PICO
-        case "memory":
-            return float(found.used)
-        case "balanced":
-            return float(found.busy)
-        case _:
-            assert_never(wish.goal)
+    scale = evaluator.PICO if wish.goal in ("latency", "throughput") else 1
+    return objectives.figure(wish, found) / scale
 
 
 def behind(wish: Wish, made: Sequence[Placed]) -> tuple[float | None, list[float | None], str]:
