@@ -15,6 +15,9 @@ from peer.session.sampling import GREEDY, Sampling
 
 Form = Literal["json", "text", "srt", "vtt", "verbose_json"]
 MOST_TEMPERATURE: Final = 1.0
+SEGMENT: Final = "segment"
+WORD: Final = "word"
+GRANULARITIES: Final = (SEGMENT, WORD)
 FIELDS: Final = frozenset(
     (
         "model",
@@ -32,12 +35,16 @@ FIELDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SpeechRequest:
-    """A request whose fields are checked. `form`: of what comes back; `stream`: as events."""
+    """A request whose fields are checked. `form`: of what comes back; `stream`: as events; `segments`, `words`: these
+    have times in verbose_json.
+    """
 
     model: str
     asked: SpeechAsked
     form: Form
     stream: bool
+    segments: bool = True
+    words: bool = False
 
 
 def speech_request(fields: Mapping[str, Sequence[str]], seed: int, *, translated: bool) -> SpeechRequest:
@@ -56,11 +63,12 @@ def speech_request(fields: Mapping[str, Sequence[str]], seed: int, *, translated
         raise _refused("chunking_strategy other than auto is not supported", "chunking_strategy")
     if fields.get("include[]"):
         raise _refused("include is not supported: probabilities of tokens are not told", "include")
-    for each in fields.get("timestamp_granularities[]", ()):
-        if each != "segment":
-            raise _refused(
-                f"timestamp_granularities {each!r:.40} is not supported: segments have times, words have none",
-                "timestamp_granularities",
+    times = fields.get("timestamp_granularities[]", ())
+    for each in times:
+        if each not in GRANULARITIES:
+            raise ApiError(
+                f"expected timestamp_granularities {' or '.join(GRANULARITIES)}, got {each!r:.40}",
+                param="timestamp_granularities",
             )
     if translated and said.get("language"):
         raise _refused("a translation is into English always: leave language out", "language")
@@ -72,10 +80,22 @@ def speech_request(fields: Mapping[str, Sequence[str]], seed: int, *, translated
     stream = _flag(said.get("stream", "false"))
     if stream and form != "json":
         raise ApiError("a stream has response_format json", param="response_format")
+    if WORD in times and form != "verbose_json":
+        raise ApiError("times of words need response_format verbose_json", param="timestamp_granularities")
     asked = SpeechAsked(
-        said.get("language") or None, translated, sampling=_sampling(said.get("temperature", "0"), seed)
+        said.get("language") or None,
+        translated,
+        words=WORD in times,
+        sampling=_sampling(said.get("temperature", "0"), seed),
     )
-    return SpeechRequest(said["model"], asked, form, stream)  # type: ignore[arg-type]  # one of its forms
+    return SpeechRequest(
+        said["model"],
+        asked,
+        form,  # type: ignore[arg-type]  # one of its forms
+        stream,
+        not times or SEGMENT in times,
+        WORD in times,
+    )
 
 
 def _refused(text: str, param: str) -> ApiError:
@@ -122,12 +142,19 @@ def answer(
                 "language": language or "en",
                 "duration": round(seconds, 3),
                 "text": plain(parts),
-                "segments": [
-                    _segment(number, part, request.asked.sampling.temperature)
-                    for number, part in enumerate(parts)
-                ],
                 "usage": usage(seconds),
             }
+            if request.segments:
+                shown["segments"] = [
+                    _segment(number, part, request.asked.sampling.temperature)
+                    for number, part in enumerate(parts)
+                ]
+            if request.words:
+                shown["words"] = [
+                    {"word": word.text, "start": word.start_ms / 1000, "end": word.end_ms / 1000}
+                    for part in parts
+                    for word in part.words
+                ]
             return _json(shown), "application/json"
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeGuard
 
 from peer.errors import BadCommand, TextError
 from peer.launch.stored_models import Kind, StoredModel, check_blobs, stored_model
@@ -28,6 +28,7 @@ from planner.importers.registry import HF_PREFIX, Located, Source, answering, lo
 from planner.importers.seq2seq.folder import Seq2SeqModel
 from planner.importers.seq2seq.storing import put_encoder
 from planner.importers.speech.storing import put_encoded
+from planner.importers.speech.wav2vec2 import CtcModel
 from planner.importers.speech.whisper import WhisperModel
 from planner.importers.vision.folder import SourceVision
 from planner.model.import_index import Contents, ImportIndex
@@ -76,9 +77,10 @@ def run_import(args: argparse.Namespace) -> int:
                     f"--expert-units is for mixtures of experts, and {opened.name} is an encoder"
                 )
             found = _found_encoder(store, opened, contents, args.model)
-        elif isinstance(opened, SourceVision) and opened.decoder is None:
-            found = _seeing(store, opened, contents, args.model)
+        elif _is_tower(opened):
+            found = _graph_of_folder(store, opened, contents, args.model)
         else:
+            assert not isinstance(opened, CtcModel)
             found = _stored(store, _put(store, opened, args.weights, contents, args.model, args.expert_units))
     kind = {Kind.EMBEDDINGS: "embedding model, ", Kind.RANKS: "model that ranks texts, "}.get(found.kind, "")
     parts = f"{kind}{len(found.units)} units"
@@ -136,8 +138,8 @@ def _graph(store: Store, name: str, lacks: str) -> StoredModel:
         return _found_encoder(store, source, contents, name)
     if isinstance(source, WhisperModel):
         raise UnknownArchitecture(f"{source.name} writes what is said: shoal offer has a mesh run it")
-    if isinstance(source, SourceVision) and source.decoder is None:
-        return _seeing(store, source, contents, name)
+    if _is_tower(source):
+        return _graph_of_folder(store, source, contents, name)
     raise UnknownArchitecture(f"{source.name} answers in words and {lacks}")
 
 
@@ -160,14 +162,15 @@ def find_or_import_any(store: Store, name: str, weights: WeightFormat) -> Stored
                 return _stored(store, _put(store, source, weights, contents, name))
             if isinstance(source, OpenedEncoder):
                 return _found_encoder(store, source, contents, name)
-            if _only_sees(source):
+            if _is_tower(source):
                 return _graph(store, name, "")
             return _stored(store, _put(store, _in_words(source), weights, contents, name))
     return _graph(store, name, "")
 
 
-def _only_sees(source: Source) -> bool:
-    return isinstance(source, SourceVision) and source.decoder is None
+def _is_tower(source: Source) -> TypeGuard[SourceVision | CtcModel]:
+    """Whether it is a folder that becomes one graph of units: of towers that see, or of what writes of sound alone."""
+    return isinstance(source, CtcModel) or (isinstance(source, SourceVision) and source.decoder is None)
 
 
 def _in_words(source: Source) -> SourceModel | SourceVision:
@@ -176,8 +179,10 @@ def _in_words(source: Source) -> SourceModel | SourceVision:
     return source if isinstance(source, SourceVision) else found
 
 
-def _seeing(store: Store, source: SourceVision, contents: Contents, asked: str) -> StoredModel:
-    """The model of the towers of a folder, imported where the store does not have it."""
+def _graph_of_folder(
+    store: Store, source: SourceVision | CtcModel, contents: Contents, asked: str
+) -> StoredModel:
+    """The model of the graph of a folder, imported where the store does not have it."""
     with source.graph(store.root / "tmp") as graph:
         return _found_graph(store, graph, contents, asked)
 
@@ -357,7 +362,7 @@ def _put(
         assert source.decoder is not None
         assert source.sight is not None
         _check_text(source.decoder)
-        sight = replace(source.sight, model=_seeing(store, source, contents, asked).model_id)
+        sight = replace(source.sight, model=_graph_of_folder(store, source, contents, asked).model_id)
         source = source.decoder
     _check_text(source)
     refused = not_in_tabs(source.tokenizer.chat_template) if source.tokenizer.chat_template else None

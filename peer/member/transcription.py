@@ -1,4 +1,5 @@
-"""What is said in a recording, written by a model of the mesh: its encoder by runs, its decoder by sessions. Edge.
+"""What is said in a recording, written by a model of the mesh: its encoder by runs, its decoder by sessions; or one of
+sound alone, by runs (peer.origin.ctc_writer). Edge.
 
 A window of sound is a conversation that begins with the rows of the encoder. So what stages made of these rows, keys
 and values of every block, is in their caches, and survives a lost peer as other caches do.
@@ -12,7 +13,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -33,9 +34,11 @@ from peer.model.speech_asked import Segment, SpeechAsked, Written
 from peer.model.speech_rules import FRAMES_OF_S, Floats, Said, Writing, language_of, parts_of
 from peer.origin.answer_stream import Conversation, Delta, Settings
 from peer.origin.answering_model import AnsweringModel
+from peer.origin.ctc_writer import CtcWriter
 from peer.origin.pinned_ends import OwnEnds
 from peer.origin.run_client import RunClient
 from peer.origin.speech_ends import SpeechEnds, by_rules
+from peer.state.mesh_state import MeshState
 from planner.errors import PlannerError
 from planner.model.manifest import Manifest
 from planner.model.speech import Speech, languages_line
@@ -49,16 +52,44 @@ ENCODED: Final = "encoded"  # its output
 log = logging.getLogger(__name__)
 
 
-class Transcriber:
+class Transcriber(Protocol):
     """A model of the mesh that writes what is said, as this peer asks it. Several recordings may be written at once."""
+
+    @property
+    def name(self) -> str:
+        """Under which the mesh offers it."""
+
+    @property
+    def model_id(self) -> str:
+        """Its id."""
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Codes of the languages that it knows; none where it knows one only."""
+
+    def check(self, asked: SpeechAsked) -> None:
+        """Raises BadCommand for what this model cannot do."""
+
+    def written(self, samples: Samples, asked: SpeechAsked) -> AsyncGenerator[Written]:
+        """What is said, a window at a time. `samples`: int16 (samples,), 16 kHz. Leaving the loop ends the work.
+
+        Raises BadCommand for what the model cannot do, NoPlan, AnswerFailed, RunFailed, CannotServe.
+        """
+
+    async def close(self) -> None:
+        """Gives back what is held for it here."""
+
+
+class DecoderTranscriber:
+    """One whose decoder writes tokens of what its encoder made of a window of sound."""
 
     def __init__(
         self, mesh: MeshMember, name: str, answering: AnsweringModel, manifest: Manifest, ends: OwnEnds
     ) -> None:
         """`ends`: of the decoder; they are closed with it. `manifest` says that it writes speech."""
         assert manifest.speech is not None
-        self.name = name
-        self.model_id = answering.chosen.model
+        self._name = name
+        self._model_id = answering.chosen.model
         self.speech: Speech = manifest.speech
         self._mesh = mesh
         self._answering = answering
@@ -67,6 +98,16 @@ class Transcriber:
         path = answering.model.store.blob_path(self.speech.spectrogram.sha256)
         self._spectrogram = Spectrogram(path, self.speech, 1)
         self._one = asyncio.Lock()  # the spectrogram makes one at a time
+
+    @property
+    def name(self) -> str:
+        """Under which the mesh offers it."""
+        return self._name
+
+    @property
+    def model_id(self) -> str:
+        """Its id."""
+        return self._model_id
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -86,6 +127,8 @@ class Transcriber:
             )
         if asked.translated and self.speech.translate is None:
             raise BadCommand(f"{self.name} does not translate: expected a model of several languages")
+        if asked.words:
+            raise BadCommand(f"{self.name} tells times of segments, not of words")
         room = self._manifest.context - self.speech.rows
         if asked.max_tokens is not None and not 1 <= asked.max_tokens <= room:
             raise BadCommand(f"expected 1 to {room} tokens of a window, got {asked.max_tokens}")
@@ -212,8 +255,8 @@ class SpeechModels:
 
     async def look(self) -> None:
         """Learns what is offered now."""
-        decoders = self._mesh.view.state.decoders
-        wanted = {found.model: name for name, found in decoders.items()}
+        state = self._mesh.view.state
+        wanted = {model: name for name, model in _offered(state).items()}
         self._known = {model: known for model, known in self._known.items() if model in wanted}
         missing = [name for model, name in wanted.items() if model not in self._known]
         with suppress(TimeoutError):
@@ -223,8 +266,8 @@ class SpeechModels:
     @property
     def found(self) -> dict[str, str]:
         """Ids by name, sorted."""
-        decoders = self._mesh.view.state.decoders
-        return {name: each.model for name, each in sorted(decoders.items()) if self._known.get(each.model)}
+        every = _offered(self._mesh.view.state)
+        return {name: model for name, model in sorted(every.items()) if self._known.get(model)}
 
     def pick(self, called: str | None) -> str:
         """The name of the model of this name or id; of None: of the only one. Raises NoPlan, CannotServe."""
@@ -245,20 +288,37 @@ class SpeechModels:
 
     async def _learn(self, name: str) -> None:
         with suppress(PeerError, PlannerError):  # who asks it by name hears why
+            offer = self._mesh.view.state.offers.get(name)
+            if offer is not None:
+                graph = await self._mesh.graph_manifest(offer.model)
+                self._known[offer.model] = graph.ctc is not None
+                return
             answering = await self._mesh.answering(name)
             manifest = answering.model.manifest
             if manifest is not None:
                 self._known[answering.chosen.model] = manifest.speech is not None
 
 
+def _offered(state: MeshState) -> dict[str, str]:
+    """Ids by name of all that a mesh offers: graphs, and models with a decoder."""
+    graphs = {name: offer.model for name, offer in state.offers.items()}
+    return graphs | {name: decoder.model for name, decoder in state.decoders.items()}
+
+
 async def open_transcriber(mesh: MeshMember, called: str | None = None, threads: int = 1) -> Transcriber:
     """A model that writes what is said, by its name or id; None: the only one. Close it when it is over.
 
-    Its embedding and head are fetched and run here. Raises NoPlan, CannotServe, CorruptStore.
+    Embedding and head of a decoder are fetched and run here. Raises NoPlan, CannotServe, CorruptStore.
     """
     models = SpeechModels(mesh)
     await models.look()
     name = models.pick(called)
+    offer = mesh.view.state.offers.get(name)
+    if offer is not None:
+        graph = await mesh.graph_manifest(offer.model)
+        if graph.ctc is None:
+            raise CannotServe(f"{name} does not write what is said")
+        return CtcWriter(name, offer.model, graph.ctc, mesh.open_run)
     answering = await mesh.answering(name)
     manifest = answering.model.manifest
     if manifest is None or manifest.speech is None:
@@ -266,7 +326,7 @@ async def open_transcriber(mesh: MeshMember, called: str | None = None, threads:
     await mesh.fetch([manifest.speech.spectrogram])
     ends = await mesh.ends_of(answering.model, threads)
     try:
-        return Transcriber(mesh, name, answering, manifest, ends)
+        return DecoderTranscriber(mesh, name, answering, manifest, ends)
     except Exception as error:  # whatever the engine says of a file from elsewhere
         await ends.close()
         raise CannotServe(f"the spectrogram of {name} cannot be run: {str(error)[:200]}") from None

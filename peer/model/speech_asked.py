@@ -10,7 +10,8 @@ from peer.session.sampling import GREEDY, Sampling
 @dataclass(frozen=True, slots=True)
 class SpeechAsked:
     """How a recording is to be written. `language`: a code such as "en"; None: the one that its first window is in.
-    `translated`: into English. `times`: with times. `max_tokens`: of each window; None: as many as there is room for.
+    `translated`: into English. `times`: with times; `words`: also those of single words. `max_tokens`: of each window;
+    None: as many as there is room for.
     """
 
     language: str | None = None
@@ -18,12 +19,22 @@ class SpeechAsked:
     times: bool = True
     sampling: Sampling = GREEDY
     max_tokens: int | None = None
+    words: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A word that is said. Times from the beginning."""
+
+    start_ms: int
+    end_ms: int
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of what is said. Times from the beginning; `tokens` with those of times; `mean_log_share`: of the window's
-    tokens, the mean logarithm of their probability.
+    """A part of what is said. Times from the beginning; `tokens` with those of times; `mean_log_share`: of the tokens
+    of the window, or of the part, the mean logarithm of their probability. `words`: none where words have no times.
     """
 
     start_ms: int
@@ -31,6 +42,7 @@ class Segment:
     text: str
     tokens: tuple[int, ...]
     mean_log_share: float
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ from planner.importers.package_files import (
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.importers.seq2seq.folder import is_seq2seq, open_seq2seq
+from planner.importers.speech.wav2vec2 import FOLDER_FILES as WAV2VEC2_FILES
+from planner.importers.speech.wav2vec2 import CtcModel, is_wav2vec2, open_wav2vec2
 from planner.importers.speech.whisper import WhisperModel, is_whisper, open_whisper
 from planner.importers.vision.folder import FOLDER_FILES as VISION_FILES
 from planner.importers.vision.folder import SourceVision, is_vision, open_vision
@@ -49,6 +51,7 @@ FOLDER_SETTINGS = (
     INDEX,
     *FOLDER_FILES,
     *VISION_FILES,
+    *WAV2VEC2_FILES,
 )  # all that an import reads of a folder beside its weights
 HF_FILES = (*FOLDER_SETTINGS, SINGLE, "model-*.safetensors")
 
@@ -191,7 +194,7 @@ GRAPH_NAMES: Mapping[str, GraphFile] = {
     ),
 }
 
-Source = SourceModel | OpenedEncoder | SourceGraph | WhisperModel | SourceVision
+Source = SourceModel | OpenedEncoder | SourceGraph | WhisperModel | CtcModel | SourceVision
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +275,7 @@ def answering(source: Source) -> SourceModel:
         raise UnknownArchitecture(
             f"{source.name} computes outputs of inputs and answers no questions: choose another model here"
         )
-    if isinstance(source, WhisperModel):
+    if isinstance(source, WhisperModel | CtcModel):
         raise UnknownArchitecture(
             f"{source.name} writes what is said and answers no questions: shoal offer has a mesh run it for "
             "shoal transcribe; choose another model here"
@@ -363,6 +366,7 @@ def _folder(folder: Path, name: str | None = None) -> Located:
     called = _called(name or folder.resolve().name)
     opened: Callable[[Path, str], Source] = open_encoder if is_encoder(folder) else open_safetensors
     opened = open_whisper if is_whisper(folder) else opened
+    opened = open_wav2vec2 if is_wav2vec2(folder) else opened
     opened = open_seq2seq if is_seq2seq(folder) else opened
     opened = open_vision if is_vision(folder) else opened
     if not (folder / "config.json").is_file():

@@ -27,6 +27,7 @@ from planner.model.checked_fields import (
     canonical,
     opened,
 )
+from planner.model.speech import CtcText, ctc_document, ctc_of
 
 FORMAT: Final = "shoal-2"
 MAX_RANK: Final = 16
@@ -188,7 +189,8 @@ class GraphManifest:
     sizes were when its import tried it, for estimates. `fused`: units are computed with all optimizations of the
     engine; else with basic ones only, because joined operators would make other bits where a border lies between them.
     `opset`: the version of ONNX's own operators that all units are written in; 0: not said. `text`: how its inputs
-    are made of texts, where they can be; `picture`: how one of them is made of pictures.
+    are made of texts, where they can be; `picture`: how one of them is made of pictures. `ctc`: what it writes
+    of sound.
     """
 
     name: str
@@ -201,6 +203,7 @@ class GraphManifest:
     opset: int = 0
     text: TextInputs | None = None
     picture: PictureInputs | None = None
+    ctc: CtcText | None = None
 
     def value(self, name: str) -> Value:
         """The value of that name. Raises KeyError."""
@@ -262,6 +265,7 @@ def graph_document(manifest: GraphManifest) -> dict[str, object]:
         **({"opset": manifest.opset} if manifest.opset else {}),
         **({"text": _text_document(manifest.text)} if manifest.text is not None else {}),
         **({"picture": _picture_document(manifest.picture)} if manifest.picture is not None else {}),
+        **({"ctc": ctc_document(manifest.ctc)} if manifest.ctc is not None else {}),
     }
 
 
@@ -289,12 +293,15 @@ def graph_manifest_of(root: Fields) -> GraphManifest:
         opset=root.count("opset", MAX_OPSET, least=1) if root.has("opset") else 0,
         text=_text(root.fields("text")) if root.has("text") else None,
         picture=_picture(root.fields("picture")) if root.has("picture") else None,
+        ctc=ctc_of(root.fields("ctc"), MAX_VALUE_CHARS) if root.has("ctc") else None,
     )
     _check_order(manifest)
     if manifest.picture is not None:
         _check_picture(manifest, manifest.picture)
     if manifest.text is not None:
         check_text(manifest, manifest.text)
+    if manifest.ctc is not None:
+        check_ctc(manifest, manifest.ctc)
     return manifest
 
 
@@ -387,6 +394,20 @@ def check_text(manifest: GraphManifest, text: TextInputs) -> None:
         or values[text.classes].shape[1] != len(text.labels)
     ):
         raise CorruptStore("manifest.text: classes: an output of float32 and axes (texts, labels) expected")
+
+
+def check_ctc(manifest: GraphManifest, ctc: CtcText) -> None:
+    """Raises CorruptStore unless sound becomes the only input, and an output has numbers of each token."""
+    values = {value.name: value for value in manifest.values}
+    if manifest.inputs != (ctc.input,) or ctc.logits not in manifest.outputs:
+        raise CorruptStore(
+            "manifest.ctc: its input as the only one, and its logits among the outputs, expected"
+        )
+    taken, made = values[ctc.input], values[ctc.logits]
+    if taken.dtype != "float32" or len(taken.shape) != 2 or not isinstance(taken.shape[1], str):
+        raise CorruptStore("manifest.ctc: an input of float32 and axes (1, samples) expected")
+    if made.dtype != "float32" or len(made.shape) != 3 or made.shape[2] != len(ctc.tokens):
+        raise CorruptStore("manifest.ctc: logits of float32 and axes (1, frames, tokens) expected")
 
 
 def _is_pixels(dtype: str, shape: Sequence[int | str]) -> bool:

@@ -1,7 +1,8 @@
-"""How a model writes what is said: which encoder reads sound, its spectrogram, and the tokens that steer it. Pure.
+"""How a model writes what is said. Pure.
 
-A decoder of that kind begins each conversation with `rows` rows that the encoder made of `frames` frames; its tokens
-stand behind them.
+Either a decoder does: which encoder reads sound, its spectrogram, and the tokens that steer it. It begins each
+conversation with `rows` rows that the encoder made of `frames` frames; its tokens stand behind them. Or a model of
+sound alone does, which says of each frame how likely each token is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ MAX_SUPPRESSED: Final = 4096
 MAX_FRAMES: Final = 1 << 16
 MAX_MELS: Final = 1024
 MAX_SPECTROGRAM_BYTES: Final = 64 << 20
+MAX_CTC_TOKENS: Final = 1 << 16
+MAX_CTC_CHARS: Final = 64  # of one token
+MAX_HOP: Final = RATE  # samples that one frame is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,57 @@ def speech_of(fields: Fields, vocab: int, context: int) -> Speech:
         begin_suppressed=fields.counts("begin_suppressed", MAX_SUPPRESSED, vocab - 1),
         max_initial=None if fields.is_null("max_initial") else fields.count("max_initial", vocab - 1),
         tick_ms=fields.count("tick_ms", 1000, least=1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CtcText:
+    """What a model of sound alone writes, by connectionist temporal classification (Graves et al., 2006). `input`:
+    float32 (1, samples), RATE a second, between -1 and 1; `logits`: the output float32 (1, frames, tokens). A frame is
+    made of `seen` samples and begins `hop` behind the one before it. `tokens`: their texts, "" for one without;
+    `blank`: the token of a frame that nothing new is said in; `space`: the one between words, None where there is none.
+    """
+
+    input: str
+    logits: str
+    tokens: tuple[str, ...]
+    blank: int
+    space: int | None
+    hop: int
+    seen: int
+
+    def frames(self, samples: int) -> int:
+        """How many frames so many samples make."""
+        return max(0, (samples - self.seen) // self.hop + 1)
+
+
+def ctc_document(text: CtcText) -> dict[str, object]:
+    """Returns the JSON form; ctc_of reads it."""
+    return {
+        "input": text.input,
+        "logits": text.logits,
+        "tokens": list(text.tokens),
+        "blank": text.blank,
+        "space": text.space,
+        "hop": text.hop,
+        "seen": text.seen,
+    }
+
+
+def ctc_of(fields: Fields, name_chars: int) -> CtcText:
+    """Reads the JSON form; names of values have up to `name_chars` characters. Raises CorruptStore."""
+    tokens = fields.texts("tokens", MAX_CTC_TOKENS, MAX_CTC_CHARS)
+    if not tokens:
+        raise CorruptStore(f"{fields.place}.tokens: at least one text expected")
+    seen = fields.count("seen", MAX_HOP, least=1)
+    return CtcText(
+        input=fields.text("input", name_chars),
+        logits=fields.text("logits", name_chars),
+        tokens=tokens,
+        blank=fields.count("blank", len(tokens) - 1),
+        space=None if fields.is_null("space") else fields.count("space", len(tokens) - 1),
+        hop=fields.count("hop", seen, least=1),
+        seen=seen,
     )
 
 

@@ -81,7 +81,7 @@ async def by_program(town: Town, reference: dict[str, Any]) -> str:
         assert events[-1].text == words.strip()
         with pytest.warns(DeprecationWarning, match="deprecated"):  # of the client, in favour of other names
             assert (await client.audio.translations.create(model=NAME, file=SPOKEN, timeout=WITHIN_S)).text
-        with pytest.raises(BadRequestError, match="words have none"):
+        with pytest.raises(BadRequestError, match="times of segments, not of words"):
             await answer("verbose_json", timestamp_granularities=["word"])
         with pytest.raises(BadRequestError, match="does not know the language 'xx'"):
             await asked.create(model=NAME, file=SPOKEN, language="xx")

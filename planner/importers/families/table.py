@@ -49,10 +49,18 @@ FAMILIES: Final[tuple[Family, ...]] = (
 )
 
 SPEECH: Final = (  # planner.importers.speech
-    "Whisper",
-    "-",
-    "whisper",
-    "writes what is said: an encoder of sound, and attention to its rows in each block",
+    (
+        "Whisper",
+        "-",
+        "whisper",
+        "writes what is said: an encoder of sound, and attention to its rows in each block",
+    ),
+    (
+        "Wav2Vec2 (for CTC)",
+        "-",
+        "wav2vec2",
+        "writes what is said, with times of words: convolutions over sound, and the likeliest letter of each 20 ms",
+    ),
 )
 
 Kind = Literal["gguf", "folder"]
@@ -92,4 +100,4 @@ def rows() -> list[tuple[str, str, str, str]]:
     return [
         (each.title, ", ".join(each.gguf.families), ", ".join(each.folder.families), each.apart)
         for each in FAMILIES
-    ] + [SPEECH]
+    ] + [*SPEECH]

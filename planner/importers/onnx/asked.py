@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.importers.onnx.borders import MOST_UNITS
+from planner.model.speech import CtcText
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class SourceGraph:
     values are parts that become units. `made`: what wrote the file, with its version, where an import did. `fused`:
     operators may be joined, where that makes the same bits. `pad`: the token that fills up, where the
     tokenizer does not say it. `picture`: how pictures become an input. `labels`: into which it sorts texts, where it
-    does.
+    does. `ctc`: what it writes of sound.
     """
 
     source: Path
@@ -43,6 +44,7 @@ class SourceGraph:
     pad: int | None = None
     picture: PictureSource | None = None
     labels: tuple[str, ...] = ()
+    ctc: CtcText | None = None
 
     @property
     def how(self) -> str:

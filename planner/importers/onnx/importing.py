@@ -75,7 +75,8 @@ def import_graph(
             content, wanted = text
             store.put_blob([content])
             manifest = replace(manifest, text=wanted)
-        if manifest.picture is not None or manifest.text is not None:
+        manifest = replace(manifest, ctc=source.ctc)
+        if manifest.picture is not None or manifest.text is not None or manifest.ctc is not None:
             encoded = encode_graph_manifest(manifest)
         made = Store(scratch / "store")
         for blob in manifest.blobs(0, len(manifest.units)):

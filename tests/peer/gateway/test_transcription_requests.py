@@ -8,7 +8,7 @@ import pytest
 
 from peer.errors import ApiError
 from peer.gateway.transcription_requests import answer, speech_request
-from peer.model.speech_asked import Segment, SpeechAsked
+from peer.model.speech_asked import Segment, SpeechAsked, Word
 from peer.session.sampling import Sampling
 
 PART = Segment(500, 2000, " Hello.", (1, 2), -0.25)
@@ -31,7 +31,8 @@ def test_fields_say_how_a_recording_is_written() -> None:
         ({"prompt": ["Dr. Who"]}, "leave prompt out"),
         ({"include[]": ["logprobs"]}, "include is not supported"),
         ({"chunking_strategy": ["server_vad"]}, "other than auto"),
-        ({"timestamp_granularities[]": ["segment", "word"]}, "words have none"),
+        ({"timestamp_granularities[]": ["segment", "word"]}, "times of words need response_format"),
+        ({"timestamp_granularities[]": ["letter"]}, "expected timestamp_granularities segment or word"),
         ({"response_format": ["xml"]}, "expected response_format json, text"),
         ({"stream": ["yes"]}, "expected stream true or false"),
         ({"stream": ["true"], "response_format": ["srt"]}, "a stream has response_format json"),
@@ -58,3 +59,22 @@ def test_segments_have_what_clients_read() -> None:
     (segment,) = told["segments"]
     assert (segment["start"], segment["end"], segment["tokens"]) == (0.5, 2.0, [1, 2])
     assert told["usage"] == {"type": "duration", "seconds": 3}
+
+
+@pytest.mark.parametrize(
+    ("granularities", "told"),
+    [((), {"segments"}), (("word",), {"words"}), (("segment", "word"), {"segments", "words"})],
+)
+def test_words_have_times_where_they_are_asked_for(granularities: tuple[str, ...], told: set[str]) -> None:
+    fields = {
+        "model": ["m"],
+        "response_format": ["verbose_json"],
+        "timestamp_granularities[]": list(granularities),
+    }
+    asked = speech_request(fields, 0, translated=False)
+    assert asked.asked.words == ("word" in granularities)
+    part = Segment(500, 900, " Hello", (1,), -0.25, (Word(500, 900, "Hello"),))
+    shown = json.loads(answer(asked, [part], "", 2.5)[0])
+    assert shown.keys() & {"segments", "words"} == told
+    if "words" in told:
+        assert shown["words"] == [{"word": "Hello", "start": 0.5, "end": 0.9}]
