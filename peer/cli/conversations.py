@@ -36,6 +36,7 @@ from peer.cli.queue_lines import WaitingLines
 from peer.cli.serve_join import follow_coordinator
 from peer.conversation.conversation_client import Manner, Self, new_id
 from peer.conversation.entry_links import EntryLink
+from peer.conversation.picture_marks import told_text
 from peer.conversation.transcripts import as_json, as_markdown, brought, transcript
 from peer.conversation.turn_order import leaf_of, may_ask, running, shown, waiting, waits_for
 from peer.errors import BadCommand, CannotServe, MeshError
@@ -72,7 +73,8 @@ class Screen:
         """A question, or a message to people."""
         if message.id not in self._shown:
             self._shown[message.id] = -1
-            self.line(who, f"fg:{colour}", message.text, "" if message.form == "to-model" else " (to people)")
+            note = "" if message.form == "to-model" else " (to people)"
+            self.line(who, f"fg:{colour}", told_text(message.text), note)
 
     def answer(self, message: Message, text: str, note: str = "") -> None:
         """An answer, with what came so far; a `note` stands at its end."""
