@@ -1,8 +1,10 @@
 """LangChain's and LiteLLM's chat, asked of a gateway: a program for an environment that has them.
 
-python chat_clients.py URL MODEL
+python chat_clients.py chat URL MODEL
+python chat_clients.py pictures URL MODEL FILE.png WORDS TOKENS
 
-It prints what each got, as one JSON object. What the scripted model says is in tests/e2e/test_scripted_gateway.py.
+It prints what each got, as one JSON object. What the scripted model says is in tests/e2e/test_scripted_gateway.py, what
+a model that sees says is in tests/e2e/test_sight.py.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import importlib
 import json
 import os
 import sys
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 
 CITY = {
@@ -92,10 +96,43 @@ def litellm(url: str, model: str) -> dict[str, Any]:
     return found
 
 
-if __name__ == "__main__":
-    _, asked_url, asked_model = sys.argv
-    print(
-        json.dumps(
-            {"langchain": langchain(asked_url, asked_model), "litellm": litellm(asked_url, asked_model)}
-        )
+def pictures(url: str, model: str, file: str, words: str, tokens: str) -> dict[str, Any]:
+    """What each gets for a question about the picture in `file`, in the forms that these libraries have for one."""
+    inside = b64encode(Path(file).read_bytes()).decode()
+    openais = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{inside}"}}
+    langchains = {"type": "image", "base64": inside, "mime_type": "image/png"}
+    said = {"temperature": 0, "max_tokens": int(tokens)}
+    chat = importlib.import_module("langchain_openai").ChatOpenAI(
+        base_url=url, api_key="any", model=model, max_retries=0, **said
     )
+
+    def question(picture: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"role": "user", "content": [picture, {"type": "text", "text": words}]}]
+
+    found = {
+        "langchain": chat.invoke(question(openais)).content,
+        "langchain: its own form": chat.invoke(question(langchains)).content,
+        "langchain: streamed": "".join(chunk.content for chunk in chat.stream(question(openais))),
+    }
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the internet for prices
+    completion = importlib.import_module("litellm").completion
+    for api, base in (("openai", url), ("anthropic", url.removesuffix("/v1"))):
+        asked = {"model": f"{api}/{model}", "api_base": base, "api_key": "any", "num_retries": 0, **said}
+        whole = completion(messages=question(openais), **asked)
+        found[f"litellm: {api}"] = whole.choices[0].message.content
+        chunks = completion(messages=question(openais), stream=True, **asked)
+        found[f"litellm: {api}, streamed"] = "".join(each.choices[0].delta.content or "" for each in chunks)
+    return found
+
+
+def main(asked: str, *words: str) -> None:
+    """Prints what was got."""
+    if asked == "pictures":
+        print(json.dumps(pictures(*words)))
+    else:
+        url, model = words
+        print(json.dumps({"langchain": langchain(url, model), "litellm": litellm(url, model)}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import venv
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -27,12 +25,11 @@ from planner.importers.decoder_units import build_model
 from planner.model.store import Store
 from signaling.keys import identity_from_seed
 from signaling.server import ServerOptions
-from tests.e2e import chat_clients
+from tests.e2e.chat_clients_run import chat_clients_say
 from tests.e2e.real_mesh import CONTEXT, options
 from tests.e2e.scripted_model import END, scripted_model
 from tests.patience import WITHIN_S
 
-CHAT_CLIENTS = ("langchain-openai==1.7.4", "litellm==1.110.2")
 MODEL = "scripted"
 TEMPLATE = "{% if tools %}<tool_call>{% endif %}{% for m in messages %}{{ m.content }}{% endfor %}"
 CALL = b'\n{"name": "weather", "arguments": '
@@ -105,15 +102,8 @@ async def test_the_openai_client_gets_calls_forms_and_words(
 
 @pytest.mark.soak
 async def test_langchain_and_litellm_get_the_same(client: AsyncOpenAI, tmp_path: Path) -> None:
-    """In an environment of their own: they bring some 70 packages."""
-    home = tmp_path / "clients"
-    venv.create(home, symlinks=True, with_pip=True)
-    python = str(home / "bin" / "python")
-    assert (await ran(python, "-m", "pip", "install", "--quiet", *CHAT_CLIENTS))[0] == 0
-    status, out = await ran(python, str(Path(chat_clients.__file__)), str(client.base_url).rstrip("/"), MODEL)
-    assert status == 0
+    found = await chat_clients_say(tmp_path / "clients", "chat", str(client.base_url).rstrip("/"), MODEL)
     city, call = {"city": "Bern"}, [["weather", {"city": "Bern"}]]
-    found = json.loads(out.splitlines()[-1])
     assert found["langchain"] == {
         "words": "Hello there",
         "usage": 3,
@@ -130,16 +120,6 @@ async def test_langchain_and_litellm_get_the_same(client: AsyncOpenAI, tmp_path:
     assert found["litellm"] == {"form": city} | {
         f"{api}: {what}": got for api in ("openai", "anthropic") for what, got in each_called.items()
     }
-
-
-async def ran(*words: str) -> tuple[int, str]:
-    """How a program ended, and what it wrote to standard output."""
-    process = await asyncio.create_subprocess_exec(
-        *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
-    )
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
 
 
 async def calls_tools(client: AsyncOpenAI) -> None:

@@ -34,6 +34,7 @@ from planner.model.graph_manifest import decode_graph_manifest
 from planner.model.lowering import make_shard
 from planner.model.manifest import decode_manifest
 from planner.model.store import Store
+from tests.e2e.chat_clients_run import chat_clients_say
 from tests.e2e.command import Running, run, running
 from tests.e2e.pictures import PICTURE, png
 from tests.e2e.real_mesh import options
@@ -192,7 +193,10 @@ async def test_an_answer_about_a_picture_survives_whoever_is_killed(case: str, t
         with pytest.raises(BadPicture, match="and this cannot be read"):
             await answer(mesh, b"no picture")
         await _labels(mesh, store)
-        await _over_http(stack, member)
+        url = await stack.enter_async_context(gateway(member, GatewayOptions(port=0), None))
+        await _over_http(stack, mesh, url)
+        if case == "llava":
+            await _by_libraries(mesh, url, tmp_path)
         await _in_a_terminal(tmp_path, link)
 
         assert await answer(mesh, PICTURE, 3, lambda: town.kill("two")) == expected
@@ -223,12 +227,21 @@ async def _labels(mesh: Mesh, store: Store) -> None:
         await mesh.classify(PICTURE, ["w5", "w5"])
 
 
-async def _over_http(stack: AsyncExitStack, member: MeshMember) -> None:
-    url = await stack.enter_async_context(gateway(member, GatewayOptions(port=0), None))
+async def _by_libraries(mesh: Mesh, url: str, home: Path) -> None:
+    """LangChain and LiteLLM, each picture in the form that the library gives it."""
+    (home / "asked.png").write_bytes(PICTURE)
+    expected = (await mesh.ask(question(PICTURE), temperature=0, max_tokens=12)).text
+    words = ("pictures", url, NAME, str(home / "asked.png"), WORDS, "12")
+    found = await chat_clients_say(home / "clients", *words)
+    assert len(found) == 7
+    assert set(found.values()) == {expected}, found
+
+
+async def _over_http(stack: AsyncExitStack, mesh: Mesh, url: str) -> None:
     client = await stack.enter_async_context(
         AsyncOpenAI(base_url=url, api_key="-", max_retries=0, timeout=300)
     )
-    mesh, inside = Mesh(member), b64encode(PICTURE).decode()
+    inside = b64encode(PICTURE).decode()
     expected = (await mesh.ask(question(PICTURE), temperature=0, max_tokens=12)).text
 
     def asked(address: str) -> Any:
