@@ -123,11 +123,14 @@ def _picture(block: Mapping[str, Any], where: str) -> Shape:
     match block.get("source"):
         case {"type": "base64", "media_type": str(media), "data": str(data)} if media.startswith("image/"):
             url = f"data:{media};base64,{data}"
+        case {"type": "file", "file_id": str(given)}:
+            return {"type": "file", "file": {"file_id": given}}
         case {"type": "url", "url": str(given)}:
             url = given  # of which the reader says that nothing is fetched
         case _:
             raise ApiError(
-                f"{where}.source: the bytes of a picture in base64 expected", param=f"{where}.source"
+                f"{where}.source: the bytes of a picture in base64, or the id of one in /v1/files expected",
+                param=f"{where}.source",
             )
     return {"type": "image_url", "image_url": {"url": url}}
 
@@ -162,7 +165,7 @@ def _user(content: object, where: str) -> list[Shape]:
         failed = "The call failed: " if block.get("is_error") is True else ""
         results.append({"role": "tool", "tool_call_id": block["tool_use_id"], "content": failed + said})
     if parts or not results:
-        sees = any(part["type"] == "image_url" for part in parts)
+        sees = any(part["type"] != "text" for part in parts)
         asked: object = parts if sees else "".join(part["text"] for part in parts)
         results.append({"role": "user", "content": asked})
     return results

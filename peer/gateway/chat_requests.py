@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from peer.errors import ApiError, BadPicture, BadSampling
 from peer.gateway.tool_calls import Tool, arguments_of, tool_of
+from peer.gateway.uploads.file_requests import Uploaded
 from peer.model.picture_parts import PICTURE, check_count, from_data_url
 from peer.session.sampling import MAX_SEED, MILLION, AskedSampling, Sampling, sampling_for
 from peer.session.steering import MAX_ALTERNATIVES, MAX_BIASES
@@ -372,8 +373,8 @@ def _content(content: object, where: str) -> str | list[Turn]:
     parts: list[Turn] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "image_url":
-            parts.append({"type": PICTURE, "file": _picture(part, where), "where": where})
+        if (picture := _PICTURES.get(str(kind))) is not None:
+            parts.append({"type": PICTURE, "file": picture(part, where), "where": where})
             continue
         if kind not in ("text", "refusal") or not isinstance(part.get(kind), str):
             raise ApiError(f"{where}: this mesh reads text parts only, no images or sound", param=where)
@@ -382,6 +383,16 @@ def _content(content: object, where: str) -> str | list[Turn]:
     if any(part["type"] == PICTURE for part in parts):
         return parts
     return "".join(part["text"] for part in parts)
+
+
+def _uploaded(part: Mapping[str, Any], where: str) -> Uploaded:
+    """The file that a part names. Raises ApiError."""
+    known_only(part, ("type", "file", "cache_control"), where)
+    named = part.get("file")
+    if not isinstance(named, dict) or not isinstance(named.get("file_id"), str):
+        raise ApiError(f"{where}: file must be an object with the file_id of a picture", param=where)
+    known_only(named, ("file_id", "filename"), f"{where}.file")
+    return Uploaded(named["file_id"], where)
 
 
 def _picture(part: Mapping[str, Any], where: str) -> bytes:
@@ -397,11 +408,17 @@ def _picture(part: Mapping[str, Any], where: str) -> bytes:
         raise ApiError(f"{where}: {error}", param=where) from None
 
 
-def without_files(turns: Sequence[Turn], sees: bool) -> tuple[tuple[Turn, ...], tuple[bytes, ...]]:
+_PICTURES: Final[Mapping[str, Callable[[Mapping[str, Any], str], bytes | Uploaded]]] = {
+    "image_url": _picture,
+    "file": _uploaded,
+}
+
+
+def without_files(turns: Sequence[Turn], sees: bool) -> tuple[tuple[Turn, ...], tuple[bytes | Uploaded, ...]]:
     """The turns as chat templates read them, and the files of their pictures in order. Raises ApiError where the model
     `sees` none, or for too many.
     """
-    files: list[bytes] = []
+    files: list[bytes | Uploaded] = []
     made: list[Turn] = []
     for turn in turns:
         content = turn["content"]

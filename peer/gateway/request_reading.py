@@ -27,6 +27,7 @@ from peer.gateway.grammars import MAX_SCHEMA_CHARACTERS
 from peer.gateway.rerank_requests import RerankRequest, rerank_request
 from peer.gateway.response_requests import Echo
 from peer.gateway.tool_calls import Style, style_of
+from peer.gateway.uploads.file_requests import Uploaded
 from peer.model.prompts import Prompt, turns_prompt
 from peer.model.tokenizer import Text
 from peer.session.ask import room_for
@@ -155,7 +156,7 @@ class ReadChat:
     tools: frozenset[str]
     parallel: bool
     form: Form | None
-    pictures: tuple[bytes, ...] = ()  # files
+    pictures: tuple[bytes | Uploaded, ...] = ()  # files
 
 
 @dataclass(frozen=True, slots=True)

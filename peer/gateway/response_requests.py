@@ -167,7 +167,12 @@ def _content(given: object, where: str) -> str | list[Shape]:
     for part in given:
         kind = part.get("type") if isinstance(part, dict) else None
         if kind == "input_image":
-            known_only(part, ("type", "image_url", "detail"), where)
+            known_only(part, ("type", "image_url", "file_id", "detail"), where)
+            if part.get("file_id") is not None:
+                if part.get("image_url") is not None:
+                    raise ApiError(f"{where}: image_url or file_id expected, got both", param=where)
+                parts.append({"type": "file", "file": {"file_id": part["file_id"]}})
+                continue
             parts.append({"type": "image_url", "image_url": {"url": part.get("image_url")}})
             continue
         name = "refusal" if kind == "refusal" else "text"
@@ -175,7 +180,7 @@ def _content(given: object, where: str) -> str | list[Shape]:
             raise ApiError(f"{where}: this mesh reads text parts, got {str(kind)[:40]!r}", param=where)
         known_only(part, ("type", name, "annotations", "logprobs"), where)
         parts.append({"type": "text", "text": part[name]})
-    if any(part["type"] == "image_url" for part in parts):
+    if any(part["type"] != "text" for part in parts):
         return parts
     return "".join(part["text"] for part in parts)
 

@@ -65,6 +65,7 @@ from peer.gateway.request_reading import (
 from peer.gateway.response_answers import ResponseAnswer, ResponseForm
 from peer.gateway.responses import Choice, Heading, Shape, Usage, Used
 from peer.gateway.transcriptions import Transcriptions
+from peer.gateway.uploads.uploaded_files import UploadedFiles
 from peer.member.mesh_member import MeshMember
 from peer.member.sight import counted, given_rows, prepared
 from peer.member.text_models import Found, Use
@@ -195,6 +196,7 @@ class Gateway:
         self._embedder = embedder
         self._mesh_embedders = MeshEmbedders(mesh)
         self._transcriptions = Transcriptions(mesh)
+        self._uploads = UploadedFiles(self._client, _is_anthropic)
         self._keys = tuple(hashlib.sha256(key.encode()).digest() for key in options.keys)
         self._created = int(time.time())
         own = AnsweringModel(mesh.view, mesh.model, mesh.sessions, open_run=mesh.open_run)
@@ -219,6 +221,7 @@ class Gateway:
         app.router.add_post("/v1/audio/transcriptions", self._transcribe)
         app.router.add_post("/v1/audio/translations", self._translate)
         app.router.add_post("/v1/rerank", self._rerank)
+        self._uploads.add_to(app.router)
         app.router.add_get("/healthz", self._health)
         return app
 
@@ -226,6 +229,7 @@ class Gateway:
         """Stops listening to the state of the mesh, and ends the processes of its own."""
         self._mesh_embedders.close()
         await self._transcriptions.close()
+        self._uploads.close()
         for each in (self._own, *self._further.values()):
             await each.close()
         if self._known_plain is not None:
@@ -538,7 +542,8 @@ class Gateway:
 
     async def _count(self, request: web.Request) -> web.Response:
         model, asked = await self._read_words(request, read_count)
-        tokens = await counted(self._mesh, model.answering, asked.prompt, asked.pictures)
+        pictures = await self._uploads.pictures(request, asked.pictures)
+        tokens = await counted(self._mesh, model.answering, asked.prompt, pictures)
         return web.json_response({"input_tokens": tokens})
 
     async def _answer_chat(
@@ -549,7 +554,8 @@ class Gateway:
                 await model.grammars().check(asked.form)
         calling = Calling(asked.style, asked.tools, asked.parallel) if asked.style is not None else None
         model.line.check(asked.wanted.choices, self._client(request))
-        seen = await prepared(self._mesh, model.answering, asked.prompt, asked.pictures)
+        pictures = await self._uploads.pictures(request, asked.pictures)
+        seen = await prepared(self._mesh, model.answering, asked.prompt, pictures)
         prompt, rows = seen.prompt, await given_rows(self._mesh, seen)
         tasks = self._tasks(
             model,

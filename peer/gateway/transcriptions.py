@@ -15,11 +15,12 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from aiohttp import BodyPartReader, web
+from aiohttp import web
 
 from peer.errors import ApiError, BadCommand, CannotServe, NoPlan, PeerError
 from peer.gateway.request_queue import full, too_many
 from peer.gateway.transcription_requests import SpeechRequest, answer, delta, done, failed, speech_request
+from peer.gateway.uploads.forms import FileWanted, read_form
 from peer.member.mesh_member import MeshMember
 from peer.member.transcription import SpeechModels, Transcriber, open_transcriber
 from peer.model.sound import Samples, decoded
@@ -28,10 +29,7 @@ from peer.model.subtitles import plain
 from peer.session.sampling import MAX_SEED
 from planner.model.speech import RATE
 
-MAX_FILE_BYTES: Final = 25 << 20  # as OpenAI's
-MAX_OTHER_BYTES: Final = 64 << 10  # of all other fields and marks between them
-MAX_FIELDS: Final = 32
-WITHIN_S: Final = 120.0  # from a request's head to the end of its body
+WANTED: Final = FileWanted("recording", 25 << 20)  # as OpenAI's
 MOST: Final = 16  # recordings at a time, on their way or being written
 MOST_OF_CLIENT: Final = 4
 RETRY_AFTER_S: Final = 5
@@ -143,67 +141,5 @@ async def _streamed(
 
 async def _received(request: web.Request, file: Path, *, translated: bool) -> SpeechRequest:
     """What a form asks; its recording is in `file` then. Raises ApiError."""
-    if request.content_type != "multipart/form-data":
-        raise ApiError("expected Content-Type: multipart/form-data, with the fields file and model", 415)
-    if request.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise ApiError("a request's body is sent as it is here, without Content-Encoding", 415)
-    if (request.content_length or 0) > MAX_FILE_BYTES + MAX_OTHER_BYTES:
-        raise _too_large()
-    fields: dict[str, list[str]] = {}
-    has_file, left = False, MAX_OTHER_BYTES
-    try:
-        async with asyncio.timeout(WITHIN_S):
-            reader = await request.multipart()
-            while (part := await reader.next()) is not None:
-                if not isinstance(part, BodyPartReader) or part.name is None:
-                    raise ApiError("expected fields with names, none inside another")
-                if part.name == "file" and not has_file:
-                    await _keep(part, file)
-                    has_file = True
-                    continue
-                value = await _small(part, left)
-                left -= len(value) + len(part.name)
-                fields.setdefault(part.name, []).append(_text(part.name, value))
-                if left < 0 or sum(map(len, fields.values())) > MAX_FIELDS:
-                    raise ApiError(
-                        f"a form has up to {MAX_FIELDS} fields and {MAX_OTHER_BYTES} bytes of them", 413
-                    )
-    except TimeoutError:
-        raise ApiError(f"the body did not come within {WITHIN_S:g} s", 408) from None
-    except (ValueError, AssertionError, web.RequestPayloadError) as error:
-        raise ApiError(f"expected a form of type multipart/form-data: {str(error)[:200]}") from None
-    if not has_file:
-        raise ApiError("expected the field file with a recording", param="file")
-    return speech_request(fields, int.from_bytes(os.urandom(6)) % (MAX_SEED + 1), translated=translated)
-
-
-async def _keep(part: BodyPartReader, file: Path) -> None:
-    size = 0
-    with file.open("wb") as made:
-        while chunk := await part.read_chunk(64 << 10):
-            size += len(chunk)
-            if size > MAX_FILE_BYTES:
-                raise _too_large()
-            made.write(chunk)
-
-
-async def _small(part: BodyPartReader, left: int) -> bytes:
-    found = bytearray()
-    while chunk := await part.read_chunk(8 << 10):
-        found += chunk
-        if len(found) > left:
-            raise ApiError(f"a form has up to {MAX_OTHER_BYTES} bytes beside its recording", 413)
-    return bytes(found)
-
-
-def _text(name: str, value: bytes) -> str:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        raise ApiError(f"the field {name!r:.80} should be UTF-8", param=name) from None
-
-
-def _too_large() -> ApiError:
-    return ApiError(
-        f"a recording has up to {MAX_FILE_BYTES} bytes here", 413, code="request_too_large", param="file"
-    )
+    form = await read_form(request, file, WANTED)
+    return speech_request(form.fields, int.from_bytes(os.urandom(6)) % (MAX_SEED + 1), translated=translated)

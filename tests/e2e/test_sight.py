@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from anthropic import AsyncAnthropic
-from openai import AsyncOpenAI, BadRequestError
+from openai import AsyncOpenAI, BadRequestError, NotFoundError
 
 from peer.api import Mesh
 from peer.errors import BadCommand, BadPicture, NoPlan
@@ -195,8 +195,6 @@ async def test_an_answer_about_a_picture_survives_whoever_is_killed(case: str, t
         await _labels(mesh, store)
         url = await stack.enter_async_context(gateway(member, GatewayOptions(port=0), None))
         await _over_http(stack, mesh, url)
-        if case == "llava":
-            await _by_libraries(mesh, url, tmp_path)
         await _in_a_terminal(tmp_path, link)
 
         assert await answer(mesh, PICTURE, 3, lambda: town.kill("two")) == expected
@@ -227,14 +225,26 @@ async def _labels(mesh: Mesh, store: Store) -> None:
         await mesh.classify(PICTURE, ["w5", "w5"])
 
 
-async def _by_libraries(mesh: Mesh, url: str, home: Path) -> None:
-    """LangChain and LiteLLM, each picture in the form that the library gives it."""
-    (home / "asked.png").write_bytes(PICTURE)
-    expected = (await mesh.ask(question(PICTURE), temperature=0, max_tokens=12)).text
-    words = ("pictures", url, NAME, str(home / "asked.png"), WORDS, "12")
-    found = await chat_clients_say(home / "clients", *words)
-    assert len(found) == 7
-    assert set(found.values()) == {expected}, found
+@pytest.mark.soak
+async def test_langchain_and_litellm_ask_about_a_picture(tmp_path: Path) -> None:
+    """Each in the form that the library gives a picture."""
+    folder, file = load("llava").write(tmp_path / NAME), tmp_path / "asked.png"
+    file.write_bytes(PICTURE)
+    async with AsyncExitStack() as stack:
+        serve = ("serve", folder, "--weights", "f32", "--context", "128", "--store", tmp_path / "store")
+        founder = stack.enter_context(running(tmp_path, *serve, *LEND))
+        link = founder.until(r"http://\S+#\S+")[0]
+        joining = join(link, options("asker", 0), Store(tmp_path / "other"))
+        member = await stack.enter_async_context(joining)
+        assert await member.view.until(
+            lambda state: bool(state.offers) and state.serving() is not None, WITHIN_S
+        )
+        url = await stack.enter_async_context(gateway(member, GatewayOptions(port=0), None))
+        expected = (await Mesh(member).ask(question(PICTURE), temperature=0, max_tokens=12)).text
+        words = ("pictures", url, NAME, str(file), WORDS, "12")
+        found = await chat_clients_say(tmp_path / "clients", *words)
+        assert len(found) == 7
+        assert set(found.values()) == {expected}, found
 
 
 async def _over_http(stack: AsyncExitStack, mesh: Mesh, url: str) -> None:
@@ -260,6 +270,16 @@ async def _over_http(stack: AsyncExitStack, mesh: Mesh, url: str) -> None:
         input=[{"role": "user", "content": part}], max_output_tokens=12, **more
     )
     assert said.output_text == expected
+    uploaded = await client.files.create(file=("cat.png", PICTURE), purpose="vision")
+    words: dict[str, Any] = {"type": "text", "text": WORDS}
+    named: Any = [{"role": "user", "content": [{"type": "file", "file": {"file_id": uploaded.id}}, words]}]
+    made = await client.chat.completions.create(messages=named, max_tokens=12, **more)
+    assert made.choices[0].message.content == expected
+    part[0] = {"type": "input_image", "file_id": uploaded.id, "detail": "auto"}
+    said = await client.responses.create(
+        input=[{"role": "user", "content": part}], max_output_tokens=12, **more
+    )
+    assert said.output_text == expected
     for address, why in (
         ("https://example.org/cat.png", "nothing is fetched from other servers"),
         ("data:image/png;base64,!!", "bytes of a picture in base64"),
@@ -279,6 +299,22 @@ async def _over_http(stack: AsyncExitStack, mesh: Mesh, url: str) -> None:
     )
     assert told.content[0].type == "text"
     assert told.content[0].text == expected
+    sent = await client_.beta.files.upload(file=("cat.png", PICTURE, "image/png"))
+    assert [each.id for each in (await client_.beta.files.list()).data] == [sent.id, uploaded.id]
+    block[0] = {"type": "image", "source": {"type": "file", "file_id": sent.id}}
+    beta = await client_.beta.messages.create(
+        messages=[{"role": "user", "content": block}],
+        max_tokens=12,
+        model=NAME,
+        betas=["files-api-2025-04-14"],
+        extra_body={"temperature": 0},
+    )
+    assert beta.content[0].type == "text"
+    assert beta.content[0].text == expected
+    await client_.beta.files.delete(sent.id)
+    await client.files.delete(uploaded.id)
+    with pytest.raises(NotFoundError, match="is here: send it to /v1/files first"):
+        await client.chat.completions.create(messages=named, max_tokens=12, **more)
 
 
 async def _in_a_terminal(home: Path, link: str) -> None:

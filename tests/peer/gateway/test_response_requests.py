@@ -90,8 +90,12 @@ def test_settings_are_those_of_a_chat() -> None:
         ({"input": [{"type": "item_reference", "id": "x"}]}, "got 'item_reference'"),
         ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "got 'input_audio'"),
         (
-            {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "x"}]}]},
-            "'input.*file_id' is not supported",
+            {
+                "input": [
+                    {"role": "user", "content": [{"type": "input_image", "image_url": "x", "file_id": "x"}]}
+                ]
+            },
+            "image_url or file_id expected, got both",
         ),
         ({"input": [7]}, r"input\[0\] must be an object"),
         ({"tools": [{"type": "web_search"}]}, "runs no tools of its own"),
