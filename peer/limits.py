@@ -12,7 +12,7 @@ MAX_TOKEN: Final = 2**31 - 1  # token ids and counts of positions are 32-bit int
 # Versions of the protocol
 # LOWEST_VERSION: that this side speaks; frames are alike in all versions from here on
 LOWEST_VERSION: Final = 3
-HIGHEST_VERSION: Final = 7  # that this side speaks
+HIGHEST_VERSION: Final = 8  # that this side speaks
 
 # Pieces and flow control (docs/protocol.md, chapters Pieces and Flow control)
 PIECE_BYTES: Final = 16 * 1024  # the size that every WebRTC implementation passes on whole

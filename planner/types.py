@@ -149,7 +149,9 @@ class PlanRequest:
 class Stage:
     """Units [first, stop) on `peer`; `standbys` hold the same units and can take over, the first named first.
 
-    A peer may have several places, each a primary's or a standby's, but never two in one stage.
+    A peer may have several places, each a primary's or a standby's, but never two in one stage. With `helpers` a team
+    computes the units: `peer` leads it, and `shares` say how large the slice of each member is, the lead's first. Bytes
+    are then those of the member with most.
     """
 
     first: int
@@ -159,6 +161,13 @@ class Stage:
     weight_bytes: int = 0
     kv_bytes: int = 0
     overhead_bytes: int = 0
+    helpers: tuple[str, ...] = ()
+    shares: tuple[int, ...] = ()
+
+    @property
+    def team(self) -> tuple[str, ...]:
+        """Who computes the stage: its primary, and its helpers in the order of their slices."""
+        return (self.peer, *self.helpers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,5 +206,6 @@ class Infeasible:
     missing_bytes: int = 0
 
 
+MOST_HELPERS = 8  # of a stage that a team computes, beside its lead, as in the log
 Run = tuple[int, int]  # units [first, stop)
 Held = Mapping[str, tuple[Run, ...]]  # runs by peer

@@ -39,6 +39,7 @@ from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member
+from peer.state.plan_record import team_of
 from peer.wire.generated.requests import MAX_CHECKED_POSITIONS
 from planner.model.arithmetic_class import other_bits
 from planner.model.lowering import make_shard
@@ -248,7 +249,7 @@ class Recomputing:
             sum(
                 stage.weight_bytes + stage.kv_bytes + stage.overhead_bytes
                 for stage in plan.stages
-                if me == stage.primary or me in stage.standbys
+                if me in (*team_of(stage), *stage.standbys)
             )
             for plan in (state.plan, state.proposed)
             if plan is not None

@@ -24,7 +24,7 @@ from peer.launch.defaults import default_name
 from peer.launch.nearby import announced
 from peer.launch.offered_models import CONTEXT, Offered, Room, offer_beside, served_of_store
 from peer.launch.renaming import ask_to_rename, naming, renamable
-from peer.launch.served_models import offer_line, offer_shown
+from peer.launch.served_models import holding_words, offer_line, offer_shown
 from peer.launch.streams import can_say
 from peer.launch.terminal import either, err, interrupts, out, reporting, say, whisper
 from peer.member.byte_sizes import bytes_text
@@ -33,7 +33,7 @@ from peer.member.history import keep_history
 from peer.member.joining import Founding, found, join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import Disturbance, MeshOptions, PeerOptions
-from peer.state.display_names import name_fault, name_of, named, names
+from peer.state.display_names import name_fault, named, names
 from peer.state.generated.commands import PlanRecord, Protection
 from peer.state.mesh_state import MeshState
 from peer.state.protection import chosen
@@ -446,7 +446,4 @@ def follow_coordinator(mesh: MeshMember, tell: Callable[[str], None]) -> None:
 def plan_line(state: MeshState, plan: PlanRecord) -> str:
     """Who holds what, in one line."""
     called = names(state.members)
-    return ", ".join(
-        f"{name_of(stage.primary, called)} holds units {stage.first}-{stage.stop - 1}"
-        for stage in plan.stages
-    )
+    return ", ".join(holding_words(stage, called) for stage in plan.stages)

@@ -34,14 +34,14 @@ from peer.cli.plan.plan_models import (
 from peer.coordination.coordinator import plan_request
 from peer.coordination.planner_goal import planner_wish, wish_line, wished
 from peer.errors import BadCommand
-from peer.launch.served_models import decoder_line, decoders_shown, offer_line, offers_shown
+from peer.launch.served_models import decoder_line, decoders_shown, holding_words, offer_line, offers_shown
 from peer.launch.terminal import either, interrupts, out, say
 from peer.member.byte_sizes import bytes_text
 from peer.member.mesh_member import MeshMember
 from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, names, plain
 from peer.state.mesh_state import AWAY, MeshState
-from peer.state.plan_record import route_of
+from peer.state.plan_record import route_of, team_of
 from peer.state.protection import level_of
 from peer.state.readiness import NO_WORDS, NOTHING, why_no_words, why_not_ready
 from planner.adapt.serving_plan import choose, default_wish
@@ -90,11 +90,11 @@ async def snapshot(mesh: MeshMember) -> dict[str, Any]:
     called = names(state.members)
     units = mesh.manifest.planner_units() if mesh.manifest is not None else ()
     planned: dict[str, dict[str, int]] = {}
-    own = {peer for stage in (shown.stages if shown else ()) for peer in (stage.primary, *stage.standbys)}
+    own = {peer for stage in (shown.stages if shown else ()) for peer in (*team_of(stage), *stage.standbys)}
     further = (each.plan or each.proposed for each in state.decoders.values() if not each.refused)
     every = [stage for plan in (shown, *further) if plan is not None for stage in plan.stages]
     for stage in every:
-        for peer in (stage.primary, *stage.standbys):
+        for peer in (*team_of(stage), *stage.standbys):
             part = planned.setdefault(peer, {"weight_bytes": 0, "kv_bytes": 0, "overhead_bytes": 0})
             part["weight_bytes"] += stage.weight_bytes
             part["kv_bytes"] += stage.kv_bytes
@@ -211,6 +211,7 @@ def _plan_dict(state: MeshState) -> dict[str, Any] | None:
                 "first": s.first,
                 "stop": s.stop,
                 "primary": s.primary,
+                "helpers": list(s.helpers),
                 "standbys": list(s.standbys),
                 "ready": [peer for peer in s.standbys if _holds(state, peer, (s.first, s.stop))],
             }
@@ -239,7 +240,11 @@ def _holds(state: MeshState, peer: str, run: tuple[int, int]) -> bool:
 def _stage_of(state: MeshState, peer: str) -> str:
     """The places of `peer`, those it serves first: "2, 1 standby"."""
     stages = list(enumerate(state.plan.stages if state.plan else (), start=1))
-    serves = [f"{number}" for number, stage in stages if peer == stage.primary]
+    serves = [
+        f"{number} helper" if peer in stage.helpers else f"{number}"
+        for number, stage in stages
+        if peer in team_of(stage)
+    ]
     stands_by = [f"{number} standby" for number, stage in stages if peer in stage.standbys]
     return ", ".join([*serves, *stands_by]) or "-"
 
@@ -419,14 +424,16 @@ def holders(mesh: MeshMember) -> Table:
     for heading in ("peer", "holds", "weights", "KV", "lends"):
         shown.add_column(heading, justify="left" if heading in ("peer", "holds") else "right")
     for stage in state.plan.stages if state.plan is not None else ():
-        member = state.members[stage.primary]
-        shown.add_row(
-            Text(called[stage.primary]),
-            units_text(request, stage.first, stage.stop),
-            _mib(stage.weight_bytes),
-            _mib(stage.kv_bytes),
-            _mib(member.profile.memory_bytes) if member.profile is not None else "-",
-        )
+        for peer in team_of(stage):
+            member = state.members[peer]
+            part = "a slice of " if stage.helpers else ""
+            shown.add_row(
+                Text(called[peer]),
+                part + units_text(request, stage.first, stage.stop),
+                _mib(stage.weight_bytes),
+                _mib(stage.kv_bytes),
+                _mib(member.profile.memory_bytes) if member.profile is not None else "-",
+            )
     return shown
 
 
@@ -538,8 +545,7 @@ def running_lines(state: MeshState) -> list[str]:
         + ("" if serving is not None else "; it cannot answer, a peer of it is away")
     ]
     lines += [
-        f"stage {number}: {name_of(stage.primary, called)} holds units {stage.first}-{stage.stop - 1}"
-        for number, stage in enumerate(plan.stages, start=1)
+        f"stage {number}: {holding_words(stage, called)}" for number, stage in enumerate(plan.stages, start=1)
     ]
     return [*lines, *_standby_lines(told["stages"], called), *told["why"]]
 
@@ -617,7 +623,12 @@ def with_names(
             return shown, replace(answer, reason=words(answer.reason))
         case Plan():
             stages = tuple(
-                replace(stage, peer=name(stage.peer), standbys=tuple(map(name, stage.standbys)))
+                replace(
+                    stage,
+                    peer=name(stage.peer),
+                    standbys=tuple(map(name, stage.standbys)),
+                    helpers=tuple(map(name, stage.helpers)),
+                )
                 for stage in answer.stages
             )
             return shown, replace(answer, stages=stages, why=tuple(map(words, answer.why)))

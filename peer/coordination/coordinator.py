@@ -17,9 +17,11 @@ from peer.coordination.rebalance import Case, Relief
 from peer.coordination.repair_order import chained, priority_stages, waves
 from peer.errors import BadCommand
 from peer.state.generated.commands import (
+    MAX_SHARE,
     CheckFailed,
     CutsFixed,
     DecoderHeld,
+    HeldSlice,
     LinkFacts,
     Member,
     MemberDraining,
@@ -38,7 +40,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command
 from peer.state.mesh_state import AWAY, MeshState, apply, plan_record, planner_link, planner_profile
-from peer.state.plan_record import holders_of, route_of
+from peer.state.plan_record import computing_in, holders_of, slices_of
 from planner.adapt.plan_comparison import with_other_standbys
 from planner.adapt.serving_plan import better, choose, choose_after_loss
 from planner.cost.evaluator import check_request, evaluate, make_stage, profiles
@@ -141,7 +143,9 @@ class Coordinator:
             most = len(self._units) if self.state.model is not None else 0
             if len(command.held) > most or any(stop > most for _, stop in command.held):
                 raise BadCommand(f"held: expected runs of the model's {most} units")
-            return None if command.held == member.held else command
+            if len(command.slices) > most or not all(_sliceable(part, most) for part in command.slices):
+                raise BadCommand(f"slices: expected parts of the model's {most} units")
+            return None if (command.held, command.slices) == (member.held, member.slices) else command
         kinds = {unit.kind for unit in self._units}
         profile = command.profile
         for table in (profile.decode_ns, profile.prefill_ns, profile.batch_ns):
@@ -221,7 +225,7 @@ class Coordinator:
         impolite = member is not None and member.status not in AWAY
         return (
             {command.peer}
-            if impolite and serving is not None and command.peer in route_of(serving)
+            if impolite and serving is not None and command.peer in computing_in(serving)
             else set()
         )
 
@@ -328,7 +332,7 @@ class Coordinator:
         record = plan_record(result, self.state.last_version + 1)
         if serving_plan is not None and (stays or self._good_enough(serving_plan, record, wanted.request)):
             record = self._with_other_standbys(serving_plan, wanted.request) or record
-            if holders_of(record) == holders_of(serving_plan):
+            if _given(record) == _given(serving_plan):
                 return []
         return self.submit(PlanProposed(record))
 
@@ -384,15 +388,16 @@ class Coordinator:
         if state.plan is None:
             return ()
         serving = state.serving()
-        if serving is not None and not self._silent() & set(route_of(serving)):
+        if serving is not None and not self._silent() & computing_in(serving):
             return ()
         return tuple(
-            Stage(stage.first, stage.stop, stage.primary, stage.standbys) for stage in state.plan.stages
+            replace(bare, standbys=stage.standbys)
+            for bare, stage in zip(_stages(state.plan), state.plan.stages, strict=True)
         )
 
     def _repairs(self, before: Sequence[Stage], here: Set[str]) -> tuple[int, ...]:
         """The places of `before` whose peers are not `here`, in the order of their repair."""
-        lost = [place for place, stage in enumerate(before) if stage.peer not in here]
+        lost = [place for place, stage in enumerate(before) if not {*stage.team} <= here]
         runs, names = [(stage.first, stage.stop) for stage in before], [unit.name for unit in self._units]
         protection = self.state.protection
         urgent = priority_stages(runs, names, protection.priority)
@@ -415,7 +420,7 @@ class Coordinator:
         proposed = self.state.proposed
         if proposed is None:
             return None
-        if any(stage.primary not in self.state.members for stage in proposed.stages):
+        if not computing_in(proposed) <= self.state.members.keys():
             return PlanRefused("a peer of the next plan is gone")
         return PlanActivated(proposed.version) if self.state.ready_for(proposed) else None
 
@@ -482,7 +487,20 @@ def kept_reasons(why: Sequence[str]) -> tuple[str, ...]:
 
 
 def _stages(record: PlanRecord) -> tuple[Stage, ...]:
-    return tuple(Stage(stage.first, stage.stop, stage.primary) for stage in record.stages)
+    return tuple(
+        Stage(stage.first, stage.stop, stage.primary, helpers=stage.helpers, shares=stage.shares)
+        for stage in record.stages
+    )
+
+
+def _given(plan: PlanRecord) -> tuple[object, ...]:
+    """What everybody is to hold."""
+    return holders_of(plan), slices_of(plan)
+
+
+def _sliceable(part: HeldSlice, units: int) -> bool:
+    run = part.first < part.stop <= units
+    return run and part.place < len(part.shares) and all(0 < share <= MAX_SHARE for share in part.shares)
 
 
 def _borders(found: Plan) -> tuple[int, ...]:

@@ -415,8 +415,8 @@ class Coordinating:
                     peer, member.name, member.compute, member.headless, member.durable, member.incarnation
                 )
             )
-            if member.held:
-                self.submit(UnitsHeld(peer, member.held))
+            if member.held or member.slices:
+                self.submit(UnitsHeld(peer, member.held, member.slices))
         elif member.reason != SILENT:
             return
         if member.profile is not None:

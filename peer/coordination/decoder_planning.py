@@ -26,6 +26,7 @@ from peer.state.generated.commands import (
 )
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState, planner_profile
+from peer.state.plan_record import team_of
 from peer.state.version_negotiation import DECODERS
 from planner.cost.graph_peers import flops_per_s
 from planner.types import Unit
@@ -76,7 +77,7 @@ def plan_bytes(plans: Collection[PlanRecord | None]) -> dict[str, int]:
     held: dict[tuple[str, int, int], int] = {}
     for plan in plans:
         for stage in plan.stages if plan is not None else ():
-            for peer in (stage.primary, *stage.standbys):
+            for peer in (*team_of(stage), *stage.standbys):
                 run = (peer, stage.first, stage.stop)
                 held[run] = max(held.get(run, 0), stage.weight_bytes + stage.kv_bytes)
     found: dict[str, int] = {}

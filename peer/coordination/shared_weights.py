@@ -8,6 +8,7 @@ from typing import Final
 
 from peer.state.generated.commands import PlanStage
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import whole_holders
 from planner.cost.graph_peers import IN_TABS
 from planner.model.blob_ref import BlobRef
 from planner.model.graph_manifest import GraphManifest
@@ -37,7 +38,7 @@ def saved_by(
         for stage in plan.stages if plan is not None else ():
             if stage.stop > len(decoder.units):
                 continue
-            for peer in (stage.primary, *stage.standbys):
+            for peer in whole_holders(stage):
                 in_tab = _computes_in_tab(state, peer)
                 peers.setdefault(peer, []).extend(_held(name, decoder, stage, in_tab=in_tab))
     for name, offer in sorted(state.offers.items()):

@@ -9,7 +9,9 @@ from peer.errors import BadCommand
 from peer.member.byte_sizes import bytes_text
 from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, plain
+from peer.state.generated.commands import PlanStage
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import team_of
 from peer.state.readiness import NOTHING, why_no_words
 from planner.model.store import PREFIX_DIGITS
 
@@ -157,3 +159,10 @@ def _stage_line(stage: dict[str, Any], called: Mapping[str, str]) -> str:
     behind = ", ".join(name_of(peer, called) for peer in stage["standbys"])
     standby = f", standby {behind}" if behind else ""
     return f"{name_of(stage['primary'], called)} runs {units} ({bytes_text(stage['bytes'])}{standby})"
+
+
+def holding_words(stage: PlanStage, called: dict[str, str]) -> str:
+    """Who holds which units: "ada holds units 0-3", or, of a team, "ada and eva hold units 0-3 together"."""
+    *others, last = (name_of(peer, called) for peer in team_of(stage))
+    units = f"units {stage.first}-{stage.stop - 1}"
+    return f"{', '.join(others)} and {last} hold {units} together" if others else f"{last} holds {units}"

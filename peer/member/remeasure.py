@@ -26,6 +26,7 @@ from peer.replication.mesh_view import MeshView
 from peer.runtime.self_benchmark import UnitTimes, measure_here, measuring_bytes
 from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member, MemberMeasured
+from peer.state.plan_record import whole_holders
 from peer.wire.generated.requests import MeasureAnswer, MeasureRequest
 from planner.model.manifest import Manifest
 
@@ -124,7 +125,7 @@ class MeasuringAgain:
     def _loaded(self, runs: tuple[tuple[int, int], ...]) -> bool:
         state, me = self._view.state, self._view.me
         stages = state.plan.stages if state.plan is not None else ()
-        mine = {(s.first, s.stop) for s in stages if me in (s.primary, *s.standbys)}
+        mine = {(s.first, s.stop) for s in stages if me in whole_holders(s)}
         return state.proposed is None and mine <= set(runs)
 
     def _has_room(self, manifest: Manifest) -> bool:

@@ -9,7 +9,9 @@ from typing import Final, Literal
 from peer.session.routes import unserved
 from peer.state.decoder_sight import seen_as
 from peer.state.display_names import name_of, named, names
+from peer.state.generated.commands import PlanStage
 from peer.state.mesh_state import AWAY, MeshState
+from peer.state.plan_record import team_of
 from peer.state.readiness import why_not_ready
 
 UNPLACED: Final = "the mesh has found no place for it yet"
@@ -49,14 +51,20 @@ def _why_silent(state: MeshState, lost: frozenset[str]) -> str:
     serving = state.serving()
     if serving is None:
         plan = state.plan
-        away = [] if plan is None else [s.primary for s in plan.stages if not _there(state, s.primary, lost)]
+        away = [] if plan is None else _absent(state, plan.stages, lost)
         # What the last planner run said, or that peers load, says more than who left the plan before.
         return (
             _away(state, away)
             if away and not state.refused and state.proposed is None
             else why_not_ready(state)
         )
-    return _away(state, [stage.primary for stage in unserved(state, serving, lost)])
+    stages = unserved(state, serving, lost)
+    return _away(state, [p for stage in stages for p in _absent(state, (stage,), lost) or [stage.primary]])
+
+
+def _absent(state: MeshState, stages: Iterable[PlanStage], lost: frozenset[str]) -> list[str]:
+    """Who of those that compute these stages is not there."""
+    return [peer for stage in stages for peer in team_of(stage) if not _there(state, peer, lost)]
 
 
 def _there(state: MeshState, peer: str, lost: frozenset[str]) -> bool:

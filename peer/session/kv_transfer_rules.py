@@ -12,6 +12,7 @@ from peer.errors import BadCommand
 from peer.session.seat import Run_
 from peer.state.generated.commands import PlanRecord
 from peer.state.mesh_state import MeshState
+from peer.state.plan_record import team_of
 from peer.wire.generated.requests import KvCopyAnswer, KvCopyRequest
 from planner.model.manifest import KvPair, Manifest
 
@@ -120,7 +121,7 @@ def wish_of(said: KvCopyRequest, peer: str, state: MeshState) -> Wish:
     units, run = (said.first, said.stop), (said.from_, said.to)
     inside = run[0] <= units[0] < units[1] <= run[1]
     given = (
-        stage.first <= units[0] and units[1] <= stage.stop and peer in (stage.primary, *stage.standbys)
+        stage.first <= units[0] and units[1] <= stage.stop and peer in (*team_of(stage), *stage.standbys)
         for plan in (state.plan, state.proposed)
         for stage in (plan.stages if plan is not None else ())
     )

@@ -38,32 +38,34 @@ def choose(
     peers: list[str] = []
     spare: list[tuple[int, str]] = []
     for place, stage in enumerate(plan.stages):
-        able = [peer for peer in holders(state, stage) if peer not in gone]
+        able = [peer for peer in holders(state, stage, gone) if peer not in gone]
         if not standbys:
             able = [peer for peer in able if peer == stage.primary]
         if not able:
             return None
         ranked = sorted(order(able), key=lambda peer: peer in avoid)  # stable
         peers.append(ranked[0])
-        others = [peer for peer in holders(state, stage) if peer != ranked[0]]
+        others = [peer for peer in holders(state, stage, gone) if peer != ranked[0]]
         if shadows and others:
             spare.append((place, min(others, key=lambda peer: (peer in gone, peer in avoid))))
     return Route(plan.version, tuple(peers), tuple(spare))
 
 
-def holders(state: MeshState, stage: PlanStage) -> list[str]:
-    """The members that can serve `stage` now: its primary, if it is here, and the standbys that are ready."""
-    found = []
-    for peer in dict.fromkeys((stage.primary, *stage.standbys)):
-        member = state.members.get(peer)
-        if member is not None and member.status not in AWAY and (stage.first, stage.stop) in member.held:
-            found.append(peer)
-    return found
+def holders(state: MeshState, stage: PlanStage, gone: frozenset[str] = frozenset()) -> list[str]:
+    """The members that can serve `stage` now: its primary, if it is here, and the standbys that are ready. The lead of
+    a team serves where all its helpers hold their slices and none of them is `gone`.
+    """
+    helped = gone.isdisjoint(stage.helpers) and all(state.holds(peer, stage) for peer in stage.helpers)
+    return [
+        peer
+        for peer in dict.fromkeys((stage.primary, *stage.standbys))
+        if state.holds(peer, stage) and (helped or peer != stage.primary)
+    ]
 
 
 def unserved(state: MeshState, plan: PlanRecord, gone: frozenset[str] = frozenset()) -> tuple[PlanStage, ...]:
     """The stages of `plan` that nobody can serve now without peers that are `gone`."""
-    return tuple(stage for stage in plan.stages if gone.issuperset(holders(state, stage)))
+    return tuple(stage for stage in plan.stages if gone.issuperset(holders(state, stage, gone)))
 
 
 def standby_expected(state: MeshState, plan: PlanRecord) -> bool:

@@ -258,7 +258,7 @@ class Holding:
         for plan in (state.proposed, state.plan):
             for stage in plan.stages if plan is not None else ():
                 run = (stage.first, stage.stop)
-                if stage.primary == self._me:
+                if stage.primary == self._me and not stage.helpers:
                     first[run] = None
                 elif self._me in stage.standbys:
                     later[run] = None

@@ -18,11 +18,14 @@ def seen_as(state: MeshState, name: str) -> MeshState:
     """
     found = state.decoders.get(name)
     if found is None:
-        members = {peer: replace(member, held=()) for peer, member in state.members.items()}
+        members = {peer: replace(member, held=(), slices=()) for peer, member in state.members.items()}
         return replace(
             state, model=None, members=members, plan=None, proposed=None, refused="", standbys={}, cuts=None
         )
-    members = {peer: replace(member, held=found.held.get(peer, ())) for peer, member in state.members.items()}
+    members = {
+        peer: replace(member, held=found.held.get(peer, ()), slices=())
+        for peer, member in state.members.items()
+    }
     versions = (plan.version for plan in (found.plan, found.proposed) if plan is not None)
     return replace(
         state,

@@ -55,6 +55,8 @@ def _after(
 ) -> Decoder | str:
     match command:
         case DecoderPlanned():
+            if any(stage.helpers or stage.shares for stage in command.plan.stages):
+                return "a stage of a further model is computed by one peer, not by a team"
             return replace(before, proposed=command.plan, refused="")
         case DecoderActivated():
             if before.proposed is None or before.proposed.version != command.version:

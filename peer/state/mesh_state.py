@@ -75,6 +75,7 @@ from peer.state.member_commands import (
 )
 from peer.state.offers import Offers, offering, offers_codec, without
 from peer.state.plan_alternatives import choice_records
+from peer.state.plan_record import slice_of, team_fault, team_of
 from peer.state.protection import STANDARD
 from peer.state.roles import govern
 from peer.state.upkeep import begun, bounded_skipped_codec, ended, seen, skip
@@ -119,17 +120,24 @@ class MeshState:
     offers: Offers = field(default_factory=dict)  # models that run beside `model`, by name
     decoders: Decoders = field(default_factory=dict)  # those of them that answer in words, by name
 
+    def holds(self, peer: str, stage: PlanStage) -> bool:
+        """Whether `peer` is here with what `stage` gives it: its slice, where it is of the stage's team, or else all of
+        the units.
+        """
+        member = self.members.get(peer)
+        if member is None or member.status in AWAY:
+            return False
+        part = slice_of(stage, peer)
+        return (stage.first, stage.stop) in member.held if part is None else part in member.slices
+
     def ready_for(self, plan: PlanRecord) -> bool:
-        """Whether every primary of `plan` holds its units; standbys may still load."""
-        return all(
-            (member := self.members.get(stage.primary)) is not None
-            and member.status not in AWAY
-            and (stage.first, stage.stop) in member.held
-            for stage in plan.stages
-        )
+        """Whether every primary of `plan` holds its units, and every member of a team its slice; standbys may still
+        load.
+        """
+        return all(self.holds(peer, stage) for stage in plan.stages for peer in team_of(stage))
 
     def serving(self) -> PlanRecord | None:
-        """The active plan when all its primaries are here, else None."""
+        """The active plan when all its primaries, and the helpers of teams, are here, else None."""
         return self.plan if self.plan is not None and self.ready_for(self.plan) else None
 
 
@@ -184,9 +192,12 @@ def _changed(state: MeshState, command: Command) -> MeshState | str:
         case MemberMeasured():
             return _measured(state, command)
         case PlanProposed():
+            fault = team_fault(command.plan, state.members)
+            if fault:
+                return fault
             return replace(state, proposed=command.plan, last_version=command.plan.version, refused="")
         case UnitsHeld():
-            return _with_member(state, command.peer, held=command.held)
+            return _with_member(state, command.peer, held=command.held, slices=command.slices)
         case PlanActivated():
             return _activated(state, command.version)
         case PlanRefused():
@@ -398,6 +409,8 @@ def _plan_stage(stage: Stage) -> PlanStage:
         stage.weight_bytes,
         stage.kv_bytes,
         stage.overhead_bytes,
+        stage.helpers,
+        stage.shares,
     )
 
 

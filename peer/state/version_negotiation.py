@@ -14,7 +14,7 @@ from typing import Final
 from peer.errors import VersionMismatch
 from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
 from peer.state.conversation_entry import OPEN
-from peer.state.generated.commands import SINCE
+from peer.state.generated.commands import SINCE, PlanProposed, UnitsHeld
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.wire.generated.frames import Hello
@@ -23,6 +23,7 @@ ENTRIES: Final = 4  # conversations that one is invited to, and is put out of, c
 OFFERS: Final = 5  # models beside the mesh's own came with it
 DECODERS: Final = 6  # those of them that answer in words
 PICTURES: Final = 7  # prompts with rows in place of token ids
+TEAMS: Final = 8  # stages that several peers compute, each a slice
 OPENS: Final = 4  # and so did OPENs that name a front, or have no settings since their asker keeps its ends
 _SPEAKS: Final = re.compile(r"(.*) speaks ([0-9]{1,4})", re.DOTALL)
 
@@ -69,11 +70,19 @@ def common(own: Versions, other: Versions) -> int:
 
 def needed_by(command: Command) -> int:
     """The version that every voter must speak before the log may have `command`."""
+    if isinstance(command, PlanProposed) and any(stage.helpers for stage in command.plan.stages):
+        return TEAMS
+    if isinstance(command, UnitsHeld) and command.slices:
+        return TEAMS
     return SINCE.get(type(command), LOWEST_VERSION)
 
 
 def needed_to_lead(state: MeshState) -> int:
     """The version that a peer must speak to vote: a snapshot of an older one would lose a part of this state."""
+    plans = [plan for plan in (state.plan, state.proposed) if plan is not None]
+    teams = any(stage.helpers for plan in plans for stage in plan.stages)
+    if teams or any(member.slices for member in state.members.values()):
+        return TEAMS
     if state.decoders:
         return DECODERS
     if state.offers:

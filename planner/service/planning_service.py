@@ -15,6 +15,7 @@ from typing import Any
 from planner.adapt.plan_comparison import Serving, beside, planned
 from planner.cost.objectives import Wish
 from planner.service.request_codec import (
+    MAX_NAME,
     MAX_PEERS,
     MAX_UNITS,
     Fields,
@@ -24,7 +25,7 @@ from planner.service.request_codec import (
     request_of,
     wish_of,
 )
-from planner.types import Infeasible, Plan, PlanRequest, Stage
+from planner.types import MOST_HELPERS, Infeasible, Plan, PlanRequest, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,20 @@ def _place(where: str, raw: object) -> Stage:
     first, stop = fields.integer("first", MAX_UNITS), fields.integer("stop", MAX_UNITS)
     if first >= stop:
         refuse(where, "first before stop", (first, stop))
-    return Stage(first, stop, fields.name("peer"))
+    helpers, shares = (
+        fields.items("helpers", _name, MOST_HELPERS),
+        fields.items("shares", _whole, MOST_HELPERS + 1),
+    )
+    team = (fields.name("peer"), *helpers)
+    if len({*team}) < len(team) or len(shares) != (len(team) if helpers else 0) or 0 in shares:
+        refuse(where, "a team of different peers, and a share above 0 of each", raw)
+    return Stage(first, stop, fields.name("peer"), helpers=helpers, shares=shares)
+
+
+def _name(where: str, raw: object) -> str:
+    if not isinstance(raw, str) or not 1 <= len(raw) <= MAX_NAME:
+        refuse(where, f"a name of 1 to {MAX_NAME} characters", raw)
+    return raw
 
 
 def _runs(where: str, raw: object, units: int) -> tuple[tuple[int, int], ...]:

@@ -21,6 +21,7 @@ from peer.state.generated.commands import (
     DecoderOffered,
     DecoderPlanned,
     DecoderRefused,
+    HeldSlice,
     LinkFacts,
     MemberDraining,
     MemberJoined,
@@ -244,6 +245,49 @@ def decoders() -> list[Command]:
     ]
 
 
+def teams() -> list[Command]:
+    """Teams that cannot be, one that loads, serves, loses a helper and has it again; slices of other cuts."""
+    stage = PlanStage(0, 3, "pa", ("pc",), 1, 2, 3, ("pb", "9"), (500, 300, 200))
+    plan = PlanRecord(1, (stage, PlanStage(3, 6, "pc")), 5, 9, ())
+
+    def planned(**changes: Any) -> PlanProposed:
+        return PlanProposed(replace(plan, stages=(replace(stage, **changes), plan.stages[1])))
+
+    def held(peer: str, place: int, shares: tuple[int, ...] = stage.shares) -> UnitsHeld:
+        return UnitsHeld(peer, (), (HeldSlice(0, 3, place, shares),))
+
+    joined = [MemberJoined(peer, peer, True, incarnation=1) for peer in ("pa", "pb", "pc", "9")]
+    return [
+        MODEL,
+        *joined[:-1],
+        PlanProposed(plan),
+        joined[-1],
+        planned(shares=()),
+        planned(shares=(1, 2)),
+        planned(shares=(1, 0, 1)),
+        planned(shares=(1, 1001, 1)),
+        planned(helpers=()),
+        planned(helpers=("pb", "pb")),
+        planned(helpers=("pb", "pa")),
+        planned(helpers=("pc", "9")),
+        PlanProposed(plan),
+        UnitsHeld("pc", ((3, 6),)),
+        held("pb", 1),
+        UnitsHeld("pa", ((0, 3),)),
+        held("9", 2, (500, 200, 300)),
+        PlanActivated(1),
+        held("pa", 0),
+        held("9", 2),
+        MemberPaused("pb", "hidden"),
+        MemberLeft("9", "lost"),
+        joined[-1],
+        held("9", 1),
+        held("9", 2),
+        DecoderOffered("a.b", "b" * 64, 6, 128, 2, "latency"),
+        DecoderPlanned("a.b", plan),
+    ]
+
+
 def protections() -> list[Command]:
     """Every level, and settings given alone."""
     alone = Protection(1250, False, "off", "simple", False, ("head", "größer 😀"), False, 1, 2)
@@ -256,6 +300,7 @@ def traces() -> list[dict[str, Any]]:
         traced("how answers are protected", 0, protections()),
         traced("models beside the mesh's own", 0, offers()),
         traced("further models that answer in words", 0, decoders()),
+        traced("stages that teams compute", 0, teams()),
     ]
     for number in range(TRACES):
         rng = random.Random(SEED + number)
@@ -327,6 +372,15 @@ def placed(stages: int, standbys: int = 0) -> str:
     return f'{{"kind":"ModelPlaced",{figures},"name":"x","stages":[{listed}],"version":3,"why":[]}}'
 
 
+def teamed(helpers: int) -> str:
+    names = ",".join(f'"b{number}"' for number in range(helpers))
+    shares = ",".join(["7"] * (helpers + 1))
+    more = f'"helpers":[{names}],"kv_bytes":0,"overhead_bytes":0,"shares":[{shares}],"weight_bytes":0'
+    stage = '{"first":0,"primary":"a","standbys":[],"stop":1,' + more + "}"
+    return '{"kind":"PlanProposed","plan":' + PLAN.replace("[]", f"[{stage}]", 1) + "}"
+
+
+SLICES = '{"kind":"UnitsHeld","peer":"a","held":[],"slices":[{"first":0,"stop":3,"place":1,"shares":[1,2]}]}'
 LINK = '{"src":"a","dst":"b","rtt_us":1,"bytes_per_s":2,"overhead_us":3%}'
 PLACE = "a2" * 16
 COMMANDS: tuple[tuple[str, str], ...] = (
@@ -397,6 +451,16 @@ COMMANDS: tuple[tuple[str, str], ...] = (
         '{"kind":"ModelChosen","model":"m","name":"n","units":1,"context":1,"sessions":1,"objective":"speed"}',
     ),
     ("number for true", '{"kind":"MemberJoined","peer":"a","name":"n","compute":1}'),
+    ("good, a team", teamed(1)),
+    ("good, as large a team as there may be", teamed(8)),
+    ("a helper too many", teamed(9)),
+    ("a helper that is a number", teamed(1).replace('"b0"', "1")),
+    ("a share below zero", teamed(1).replace("[7,", "[-7,")),
+    ("null for helpers", teamed(0).replace('"helpers":[]', '"helpers":null')),
+    ("good, a slice", SLICES),
+    ("a slice without shares", SLICES.replace(',"shares":[1,2]', "")),
+    ("a slice that is a run", SLICES.replace("{", "[", 2).replace("[", "{", 1)),
+    ("null for slices", '{"kind":"UnitsHeld","peer":"a","held":[],"slices":null}'),
     ("good, a plan among others", '{"kind":"PlanProposed","plan":' + among(1) + "}"),
     ("a plan among too many others", '{"kind":"PlanProposed","plan":' + among(17) + "}"),
     (

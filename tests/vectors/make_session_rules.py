@@ -20,6 +20,7 @@ from peer.session.sampling import GREEDY, Sampling
 from peer.session.seat import FOR_GOOD, LATE_BYTES, MAX_LATE, Late, Over, Seat
 from peer.session.steering import Steering, mask_words, to_wire
 from peer.state.generated.commands import (
+    HeldSlice,
     MemberJoined,
     MemberLeaving,
     MemberPaused,
@@ -53,12 +54,34 @@ STATES: dict[str, tuple[Command, ...]] = {
     "a standby is paused": (*JOINED, MemberPaused("b", "hidden")),
     "a stage is lost": (*JOINED, UnitsHeld("e", ((0, 3),))),
 }
+TEAM = PlanRecord(
+    1, (STAGES[0], PlanStage(3, 6, "c", ("b",), 1, 1, 1, ("d", "e"), (3, 2, 1)), STAGES[2]), 5, 9, ()
+)
+CUT = tuple(HeldSlice(3, 6, place, (3, 2, 1)) for place in range(3))
+TEAMED: tuple[Command, ...] = (
+    *JOINED[: -2 - len(HELD)],
+    *(
+        UnitsHeld(peer, runs, {"c": CUT[:1], "d": CUT[1:2], "e": CUT[2:]}.get(peer, ()))
+        for peer, runs in HELD.items()
+    ),
+    PlanProposed(TEAM),
+    PlanActivated(1),
+)
+TEAMS: dict[str, tuple[Command, ...]] = {
+    "a team": TEAMED,
+    "a helper leaves": (*TEAMED, MemberLeaving("d")),
+    "a helper holds the slice of another place": (*TEAMED, UnitsHeld("d", (), CUT[2:])),
+    "the lead holds all units instead": (*TEAMED, UnitsHeld("c", ((3, 6),))),
+}
 GROUPS = ((), ("a",), ("a", "b"), ("c",), ("a", "e"), ("c", "b"))
 
 
 def routes() -> list[dict[str, Any]]:
     rows = []
-    for name, commands in STATES.items():
+    for plan, name, commands in (
+        *((PLAN, *each) for each in STATES.items()),
+        *((TEAM, *each) for each in TEAMS.items()),
+    ):
         state = MeshState()
         for command in commands:
             state = apply(state, command)
@@ -72,7 +95,7 @@ def routes() -> list[dict[str, Any]]:
                 "route": shown(
                     choose(
                         state,
-                        PLAN,
+                        plan,
                         frozenset(gone),
                         avoid=frozenset(avoid),
                         order=(lambda peers: list(peers)[::-1]) if backwards else list,
@@ -88,15 +111,15 @@ def routes() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "commands": [encode_command(command).decode() for command in commands],
-                "holders": [holders(state, stage) for stage in STAGES],
+                "holders": [holders(state, stage) for stage in plan.stages],
                 "unserved": [
                     {
                         "gone": list(gone),
-                        "stages": [stage.first for stage in unserved(state, PLAN, frozenset(gone))],
+                        "stages": [stage.first for stage in unserved(state, plan, frozenset(gone))],
                     }
                     for gone in GROUPS
                 ],
-                "standby_expected": standby_expected(state, PLAN),
+                "standby_expected": standby_expected(state, plan),
                 "choices": choices,
             }
         )

@@ -21,6 +21,7 @@ from peer.state.generated.commands import (
     EntryChosen,
     EntryOffered,
     FairnessChosen,
+    HeldSlice,
     InviteRecorded,
     InviteRevoked,
     MemberJoined,
@@ -35,7 +36,11 @@ from peer.state.generated.commands import (
     ParticipantPutOut,
     ParticipantSet,
     PeerPardoned,
+    PlanActivated,
+    PlanProposed,
+    PlanRecord,
     PlanRefused,
+    PlanStage,
     PlanWished,
     Protection,
     ProtectionChosen,
@@ -45,6 +50,7 @@ from peer.state.generated.commands import (
     StandbyReady,
     TransactionBegun,
     TransactionEnded,
+    UnitsHeld,
     Work,
     WorkRecorded,
 )
@@ -113,6 +119,9 @@ def owing(policy: Any, allowance_milli: int) -> tuple[Command, ...]:
 
 
 DECODER = DecoderOffered("more", "c" * 64, 6, 128, 2, "latency")
+PLANNED = PlanProposed(PlanRecord(1, (PlanStage(0, 6, "ann"),), 5, 9))
+TEAMED = PlanProposed(PlanRecord(1, (PlanStage(0, 6, "ann", helpers=("bob",), shares=(2, 1)),), 5, 9))
+SLICED = UnitsHeld("ann", (), (HeldSlice(0, 6, 0, (2, 1)),))
 
 STATES: dict[str, tuple[Command, ...]] = {
     "nobody": (),
@@ -124,6 +133,16 @@ STATES: dict[str, tuple[Command, ...]] = {
     "a model is offered": (*BASE, *INVITED, ModelOffered("b" * 64, "other")),
     "it was withdrawn": (*BASE, ModelOffered("b" * 64, "other"), ModelWithdrawn("other")),
     "a model for words is offered": (*BASE, *INVITED, ModelOffered("b" * 64, "other"), DECODER),
+    "a plan has no team": (*BASE, PLANNED),
+    "a team is planned": (*BASE, DECODER, TEAMED),
+    "a team serves": (
+        *BASE,
+        TEAMED,
+        SLICED,
+        UnitsHeld("bob", (), (HeldSlice(0, 6, 1, (2, 1)),)),
+        PlanActivated(1),
+    ),
+    "a slice is held": (*BASE, SLICED),
     "who owes much may not ask": owing("fair", 90_000),
     "as much as is allowed": owing("fair", 90_500),
     "balances order": owing("open", 0),
@@ -199,7 +218,10 @@ def row(name: str, commands: tuple[Command, ...]) -> dict[str, Any]:
 def versions() -> list[dict[str, Any]]:
     speak = {"old": 3, "new": 4, "newer": 5}
     offer = ModelOffered("b" * 64, "other")
-    commands: tuple[Command, ...] = (EntryChosen("c", True), said("m", "", "ann"), *BASE[:1], offer, DECODER)
+    commands: tuple[Command, ...] = (
+        *(EntryChosen("c", True), said("m", "", "ann"), *BASE[:1], offer, DECODER),
+        *(PLANNED, TEAMED, UnitsHeld("ann", ((0, 1),)), SLICED),
+    )
     voters: tuple[tuple[str, ...], ...] = ((), ("old",), ("new",), ("new", "old", "newer"), ("new", "newer"))
     return [
         {

@@ -10,7 +10,7 @@ export const MAX_TOKEN = 2 ** 31 - 1; // token ids and counts of positions are 3
 
 // Versions of the protocol
 export const LOWEST_VERSION = 3; // that this side speaks; frames are alike in all versions from here on
-export const HIGHEST_VERSION = 7; // that this side speaks
+export const HIGHEST_VERSION = 8; // that this side speaks
 
 // Pieces and flow control (docs/protocol.md, chapters Pieces and Flow control)
 export const PIECE_BYTES = 16 * 1024; // the size that every WebRTC implementation passes on whole

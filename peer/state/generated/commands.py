@@ -49,6 +49,8 @@ MAX_ADDRESSES: Final = 16
 MAX_KEPT: Final = 64  # commands of a newer version
 MAX_KEPT_BYTES: Final = 65536  # of all of them
 MAX_COMPONENTS: Final = 64
+MAX_HELPERS: Final = 8  # of a stage that a team computes, beside its lead
+MAX_SHARE: Final = 1000  # of one member of a team
 MAX_CHOICES: Final = 16  # that a plan is shown among
 MAX_MODELS: Final = 16  # offered beside the one that the mesh was begun for
 MAX_DECODERS: Final = 8  # that answer in words beside the one that the mesh was begun for
@@ -92,6 +94,16 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSlice:
+    """The part of units [first, stop) that the member at `place` of a team computes: `shares` say how they are cut."""
+
+    first: int
+    stop: int
+    place: int  # 0: the lead; else that of the helper, from 1 on
+    shares: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """One peer of the mesh. `compute` is false for a peer that only asks."""
 
@@ -105,6 +117,7 @@ class Member:
     headless: bool = False  # no tab: nobody closes it by accident
     durable: bool = False  # what it stores outlives a crash, so it may vote
     incarnation: int = 0  # counts the times that it lost what it had stored
+    slices: tuple[HeldSlice, ...] = ()  # loaded parts of units that a team computes
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +263,10 @@ class ChoiceRecord:
 
 @dataclass(frozen=True, slots=True)
 class PlanStage:
-    """Units [first, stop) on `primary`; `standbys` hold them too."""
+    """Units [first, stop) on `primary`; `standbys` hold them too. With `helpers` they are computed by a team,
+    whose lead is `primary`: each member holds its slice alone, and `weight_bytes` and the others are of the
+    member with most.
+    """
 
     first: int
     stop: int
@@ -259,6 +275,8 @@ class PlanStage:
     weight_bytes: int = 0
     kv_bytes: int = 0
     overhead_bytes: int = 0
+    helpers: tuple[str, ...] = ()  # in the order of the team, after the lead
+    shares: tuple[int, ...] = ()  # of each member, the lead first
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,10 +422,11 @@ class PlanProposed:
 
 @dataclass(frozen=True, slots=True)
 class UnitsHeld:
-    """The runs of units that `peer` has loaded."""
+    """The runs of units that `peer` has loaded, and its slices of those that teams compute."""
 
     peer: str
     held: tuple[tuple[int, int], ...]
+    slices: tuple[HeldSlice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -974,6 +993,9 @@ profile_codec: Final = record(
         "arithmetic": "",
     },
 )
+held_slice_codec: Final = record(
+    HeldSlice, {"first": uint, "stop": uint, "place": uint, "shares": listed(uint, MAX_HELPERS + 1)}
+)
 member_codec: Final = record(
     Member,
     {
@@ -987,12 +1009,15 @@ member_codec: Final = record(
         "headless": flag,
         "durable": flag,
         "incarnation": uint,
+        "slices": listed(held_slice_codec),
     },
     since={
         "headless": False,
         "durable": False,
         "incarnation": 0,
+        "slices": (),
     },
+    omit={"slices"},
 )
 link_facts_codec: Final = record(
     LinkFacts,
@@ -1103,7 +1128,14 @@ plan_stage_codec: Final = record(
         "weight_bytes": uint,
         "kv_bytes": uint,
         "overhead_bytes": uint,
+        "helpers": listed(text, MAX_HELPERS),
+        "shares": listed(uint, MAX_HELPERS + 1),
     },
+    since={
+        "helpers": (),
+        "shares": (),
+    },
+    omit={"helpers", "shares"},
 )
 plan_record_codec: Final = record(
     PlanRecord,
@@ -1191,7 +1223,14 @@ member_measured_codec: Final = record(
     MemberMeasured, {"peer": text, "profile": profile_codec, "links": listed(link_facts_codec)}
 )
 plan_proposed_codec: Final = record(PlanProposed, {"plan": plan_record_codec})
-units_held_codec: Final = record(UnitsHeld, {"peer": text, "held": listed(span)})
+units_held_codec: Final = record(
+    UnitsHeld,
+    {"peer": text, "held": listed(span), "slices": listed(held_slice_codec)},
+    since={
+        "slices": (),
+    },
+    omit={"slices"},
+)
 plan_activated_codec: Final = record(PlanActivated, {"version": uint})
 plan_refused_codec: Final = record(PlanRefused, {"reason": text})
 member_draining_codec: Final = record(MemberDraining, {"peer": text, "reason": text})

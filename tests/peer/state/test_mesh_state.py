@@ -12,6 +12,7 @@ import pytest
 from peer.coordination.coordinator import Coordinator, check_cuts
 from peer.errors import BadCommand
 from peer.state.generated.commands import (
+    HeldSlice,
     LinkFacts,
     MemberCommand,
     MemberDraining,
@@ -68,7 +69,7 @@ EXAMPLES: tuple[Command, ...] = (
     MemberJoined("a", "Ada's laptop", True, True, True, 2),
     MemberMeasured("a", profile(100), links("a", ["b"])),
     PlanProposed(PLAN),
-    UnitsHeld("a", ((0, 3),)),
+    UnitsHeld("a", ((0, 3),), (HeldSlice(3, 6, 1, (2, 1)),)),
     PlanActivated(3),
     PlanRefused("needs 5 MiB more"),
     MemberDraining("a", "the tab is hidden"),

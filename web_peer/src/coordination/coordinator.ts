@@ -11,15 +11,17 @@ import { BadCommand } from '../errors';
 import { heldPlan, type Held, planOf } from './held_plan';
 import { apply, isAway, type MeshState, readyFor, serving } from '../state/mesh_state';
 import type { Command } from '../state/member_commands';
-import { holdersOf, routeOf } from '../state/plan_record';
+import { computingIn, holdersOf, sliceKey, slicesOf, teamOf } from '../state/plan_record';
 import type {
   DecoderHeld,
+  HeldSlice,
   LinkFacts,
   MemberMeasured,
   PlanRecord,
   PlanStage,
   UnitsHeld,
 } from '../state/generated/commands';
+import { MAX_SHARE } from '../state/generated/commands';
 import { byBytes } from '../wire/utf8_order';
 import {
   type Beside,
@@ -120,7 +122,12 @@ export class Coordinator {
       if (command.held.length > most || command.held.some(({ stop }) => stop > most)) {
         throw new BadCommand(`held: expected runs of the model's ${most} units`);
       }
-      return JSON.stringify(command.held) === JSON.stringify(member.held) ? null : command;
+      const slices = command.slices ?? [];
+      if (slices.length > most || !slices.every((part) => isSliceable(part, most))) {
+        throw new BadCommand(`slices: expected parts of the model's ${most} units`);
+      }
+      const known = JSON.stringify([member.held, (member.slices ?? []).map(sliceKey)]);
+      return JSON.stringify([command.held, slices.map(sliceKey)]) === known ? null : command;
     }
     const { profile } = command;
     const kinds = new Set<string>(this.units.map(({ kind }) => kind));
@@ -200,7 +207,7 @@ export class Coordinator {
     const member = this.state.members.get(command.peer);
     const plan = serving(this.state);
     const impolite = member !== undefined && !isAway(member);
-    return impolite && plan !== null && routeOf(plan).includes(command.peer) ? command.peer : null;
+    return impolite && plan !== null && computingIn(plan).has(command.peer) ? command.peer : null;
   }
 
   private quick(): readonly Command[] {
@@ -246,7 +253,9 @@ export class Coordinator {
       const present = serving(this.state);
       return present === null ? null : { stages: present.stages, lost: false, first: [] };
     }
-    const gone = stages.flatMap(({ primary }, place) => (here.has(primary) ? [] : [place]));
+    const gone = stages.flatMap((stage, place) =>
+      teamOf(stage).every((peer) => here.has(peer)) ? [] : [place],
+    );
     const names = this.units.map(({ name }) => name);
     return { stages, lost: true, first: repairOrder(gone, stages, names, priority, together) };
   }
@@ -381,7 +390,7 @@ export class Coordinator {
   private goodEnough(present: PlanRecord, fresh: Unnumbered, { request }: Wanted): boolean {
     if (this.state.cuts !== null) return false;
     const here = new Set(request.peers.map(({ peer }) => peer));
-    if (routeOf(present).some((peer) => !here.has(peer))) return false; // a member of it drains
+    if ([...computingIn(present)].some((peer) => !here.has(peer))) return false; // a member of it drains
     if (covered(fresh) > covered(present)) return false; // nobody else places standbys
     return request.state.model?.objective === 'throughput'
       ? fresh.predictedRateMilli * WORTH_MOVING <= present.predictedRateMilli
@@ -406,7 +415,7 @@ export class Coordinator {
     if (plan === null) return [];
     const present = serving(this.state);
     const silent = this.silent();
-    if (present !== null && !routeOf(present).some((peer) => silent.has(peer))) return [];
+    if (present !== null && ![...computingIn(present)].some((peer) => silent.has(peer))) return [];
     return plan.stages;
   }
 
@@ -433,7 +442,7 @@ export class Coordinator {
   private followUp(): Command | null {
     const { proposed, members } = this.state;
     if (proposed === null) return null;
-    if (proposed.stages.some(({ primary }) => !members.has(primary))) {
+    if ([...computingIn(proposed)].some((peer) => !members.has(peer))) {
       return { kind: 'PlanRefused', reason: 'a peer of the next plan is gone' };
     }
     return readyFor(this.state, proposed) ? { kind: 'PlanActivated', version: proposed.version } : null;
@@ -466,7 +475,9 @@ function covered({ stages }: Unnumbered): number {
 
 function sameStages(one: Pick<PlanRecord, 'stages'>, other: Pick<PlanRecord, 'stages'>): boolean {
   const bare = ({ stages }: Pick<PlanRecord, 'stages'>): string =>
-    JSON.stringify(stages.map(({ first, stop, primary }) => [first, stop, primary]));
+    JSON.stringify(
+      stages.map((stage) => [stage.first, stage.stop, ...teamOf(stage), ...(stage.shares ?? [])]),
+    );
   return bare(one) === bare(other);
 }
 
@@ -477,7 +488,18 @@ function sameHolders(one: Unnumbered, other: Unnumbered): boolean {
         .map(([peer, runs]) => [peer, runs.map(({ first, stop }) => `${first}-${stop}`).sort()] as const)
         .sort(([a], [b]) => byBytes(a, b)),
     );
-  return all(one) === all(other);
+  const cut = (plan: Unnumbered): string =>
+    JSON.stringify(
+      [...slicesOf(plan)]
+        .map(([peer, parts]) => [peer, parts.map(sliceKey).sort()] as const)
+        .sort(([a], [b]) => byBytes(a, b)),
+    );
+  return all(one) === all(other) && cut(one) === cut(other);
+}
+
+function isSliceable({ first, stop, place, shares }: HeldSlice, units: number): boolean {
+  const isCut = place < shares.length && shares.every((share) => share > 0 && share <= MAX_SHARE);
+  return first < stop && stop <= units && isCut;
 }
 
 /** Raises BadCommand unless `cuts` are rising borders inside a model of `units` units. */

@@ -390,10 +390,10 @@ export class Coordinating {
     const member = gone?.member ?? this.state.members.get(peer);
     if (member === undefined) return;
     if (!this.state.members.has(peer)) {
-      const { name, compute, headless, durable, incarnation, held } = member;
+      const { name, compute, headless, durable, incarnation, held, slices = [] } = member;
       if (this.log.incarnationOf(peer) !== incarnation) return; // its place is taken away: it joins again
       this.submit({ kind: 'MemberJoined', peer, name, compute, headless, durable, incarnation });
-      if (held.length > 0) this.submit({ kind: 'UnitsHeld', peer, held });
+      if (held.length + slices.length > 0) this.submit({ kind: 'UnitsHeld', peer, held, slices });
     } else if (member.reason !== SILENT) return;
     if (member.profile === null) return;
     const links = (gone?.links ?? []).filter(

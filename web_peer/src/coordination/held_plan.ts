@@ -9,11 +9,12 @@
 import { unlike } from '../planner/arithmetic_class';
 import { doubtful, hazardOf, shared } from './independent_copies';
 import type { LinkFacts, PlanStage, Profile } from '../state/generated/commands';
-import type { Run } from '../state/plan_record';
+import { holds } from '../state/mesh_state';
+import { type Run, teamOf } from '../state/plan_record';
 import { byBytes } from '../wire/utf8_order';
 import { type PlanRequest, stageBytes, type Unnumbered } from './plan_request';
 
-type Place = Pick<PlanStage, 'first' | 'stop' | 'primary'>;
+type Place = Pick<PlanStage, 'first' | 'stop' | 'primary' | 'helpers' | 'shares'>;
 export type Held = ReadonlyMap<string, readonly Run[]>;
 
 /** Null: the units that are held make no whole model, or those who hold them do not reach each other. */
@@ -49,7 +50,7 @@ function profilesOf({ peers }: PlanRequest): ReadonlyMap<string, Profile> {
   return new Map(peers.map(({ peer, profile }) => [peer, profile]));
 }
 
-function holds(held: Held, peer: string, { first, stop }: Run): boolean {
+function hasRun(held: Held, peer: string, { first, stop }: Run): boolean {
   return (held.get(peer) ?? []).some((run) => run.first === first && run.stop === stop);
 }
 
@@ -57,9 +58,13 @@ function holds(held: Held, peer: string, { first, stop }: Run): boolean {
 function promoted(request: PlanRequest, held: Held, before: readonly PlanStage[]): readonly Place[] | null {
   const found: Place[] = [];
   for (const stage of before) {
-    const { first, stop } = stage;
+    const { first, stop, helpers = [], shares = [] } = stage;
+    if (isTeamHere(request, stage)) {
+      found.push({ first, stop, primary: stage.primary, helpers, shares });
+      continue;
+    }
     const able = request.peers
-      .filter(({ peer }) => holds(held, peer, stage))
+      .filter(({ peer }) => hasRun(held, peer, stage))
       .map(({ peer, profile }) => ({
         peer,
         often: hazardOf(profile) * (1 + found.filter(({ primary }) => primary === peer).length),
@@ -72,6 +77,13 @@ function promoted(request: PlanRequest, held: Held, before: readonly PlanStage[]
     found.push({ first, stop, primary });
   }
   return found.length > 0 && linked(request, found) ? found : null;
+}
+
+/** Whether a team computes the stage all of whose members can go on. */
+function isTeamHere({ state, peers }: PlanRequest, stage: PlanStage): boolean {
+  const here = new Set(peers.map(({ peer }) => peer));
+  const isTeam = (stage.helpers ?? []).length > 0;
+  return isTeam && teamOf(stage).every((peer) => here.has(peer) && holds(state, peer, stage));
 }
 
 /** The chain of whole runs from the first unit to the last that is predicted to take least. */
@@ -139,14 +151,14 @@ function standbysOf(
   const put = (peer: string, { first, stop }: Run): void => {
     runs.set(peer, (runs.get(peer) ?? new Map<string, Run>()).set(`${first} ${stop}`, { first, stop }));
   };
-  for (const place of places) put(place.primary, place);
+  for (const place of places) for (const peer of teamOf(place)) put(peer, place);
   const found = new Map<Place, readonly string[]>();
   const [facts, unsure] = [profilesOf(request), doubtful(request)];
   for (const place of lossOrder(request, places, unsure)) {
     const primary = facts.get(place.primary);
     const able = request.peers.filter(
       ({ peer, profile }) =>
-        peer !== place.primary &&
+        !teamOf(place).includes(peer) &&
         reached(request, places, place, peer) &&
         fits(request, profile, [...(runs.get(peer)?.values() ?? []), place]),
     );
@@ -240,7 +252,7 @@ function recordOf(
     const { first, stop, primary } = place;
     const profile = facts.get(primary);
     if (profile === undefined) throw new Error('expected a peer of the request');
-    const busy = computeNs(request, profile, first, stop);
+    const busy = teamNs(request, facts, place);
     const next = places[(at + 1) % places.length]?.primary ?? primary;
     tokenNs += busy + (hopNs(request, primary, next, stop) ?? 0);
     busyNs.set(primary, (busyNs.get(primary) ?? 0) + busy);
@@ -249,7 +261,9 @@ function recordOf(
       stop,
       primary,
       standbys: standbys.get(place) ?? [],
-      ...stageBytes(request, profile, first, stop),
+      ...largestOf(request, profile, place),
+      helpers: place.helpers ?? [],
+      shares: place.shares ?? [],
     };
   });
   const slowestNs = Math.max(1, ...busyNs.values());
@@ -263,6 +277,29 @@ function recordOf(
     why,
     choices: [],
   };
+}
+
+/** Decode of one token by whoever computes a place: of a team, until its slowest member is done. */
+function teamNs(request: PlanRequest, facts: ReadonlyMap<string, Profile>, place: Place): number {
+  const { first, stop, shares = [] } = place;
+  const all = shares.reduce((sum, share) => sum + share, 0);
+  const each = teamOf(place).map((peer, at) => {
+    const profile = facts.get(peer);
+    if (profile === undefined) throw new Error('expected a peer of the request');
+    const part = all === 0 ? 1 : (shares[at] ?? 0) / all;
+    return profile.stepNs + (computeNs(request, profile, first, stop) - profile.stepNs) * part;
+  });
+  return Math.max(...each);
+}
+
+/** What a place takes of its primary, or of the member of its team that has most. */
+function largestOf(request: PlanRequest, profile: Profile, place: Place): ReturnType<typeof stageBytes> {
+  const whole = stageBytes(request, profile, place.first, place.stop);
+  const shares = place.shares ?? [];
+  if (shares.length === 0) return whole;
+  const part = Math.max(...shares) / shares.reduce((sum, share) => sum + share, 0);
+  const [weightBytes, kvBytes] = [Math.ceil(whole.weightBytes * part), Math.ceil(whole.kvBytes * part)];
+  return { ...whole, weightBytes, kvBytes };
 }
 
 /** Decode of one token over units [first, stop). */

@@ -223,7 +223,10 @@ export function encodeRequest(request: PlanRequest): string {
 /** Whose planner is told what serves can say what a plan is worth beside it. */
 function servingOf({ serving, peers, state }: PlanRequest): Record<string, unknown> {
   if (serving === null) return {};
-  const stages = serving.stages.map(({ first, stop, primary }) => ({ first, stop, peer: primary }));
+  const stages = serving.stages.map(({ first, stop, primary, helpers = [], shares = [] }) => ({
+    ...{ first, stop, peer: primary },
+    ...(helpers.length === 0 ? {} : { helpers, shares }),
+  }));
   const runs = (held: readonly Run[]): number[][] => held.map(({ first, stop }) => [first, stop]);
   const held = Object.fromEntries(peers.map(({ peer }) => [peer, runs(state.members.get(peer)?.held ?? [])]));
   return { serving: { stages, held, lost: serving.lost, first: serving.first } };
@@ -366,6 +369,8 @@ function stageOf(value: unknown, here: ReadonlySet<string>): PlanRecord['stages'
       throw new BadCommand('plan: expected peers of the request');
     return each;
   };
+  const helpers = listOf(fields['helpers'] ?? [], 'helpers').map(peerOf);
+  const shares = listOf(fields['shares'] ?? [], 'shares').map((each) => whole(each, 'share'));
   return {
     first: whole(fields['first'], 'first'),
     stop: whole(fields['stop'], 'stop'),
@@ -374,6 +379,7 @@ function stageOf(value: unknown, here: ReadonlySet<string>): PlanRecord['stages'
     weightBytes: whole(fields['weight_bytes'], 'weight_bytes'),
     kvBytes: whole(fields['kv_bytes'], 'kv_bytes'),
     overheadBytes: whole(fields['overhead_bytes'], 'overhead_bytes'),
+    ...(helpers.length + shares.length === 0 ? {} : { helpers, shares }),
   };
 }
 

@@ -4,7 +4,7 @@
  */
 
 import type { PlanRecord, PlanStage } from '../state/generated/commands';
-import { isAway, type MeshState } from '../state/mesh_state';
+import { holds, isAway, type MeshState } from '../state/mesh_state';
 
 /** Candidates, the primary first, into the order of preference. */
 export type Order = (candidates: readonly string[]) => readonly string[];
@@ -65,7 +65,7 @@ export function choose(state: MeshState, plan: PlanRecord, choice: Choice): Rout
   const peers: string[] = [];
   const shadows: Shadow[] = [];
   for (const [place, stage] of plan.stages.entries()) {
-    const all = holders(state, stage);
+    const all = holders(state, stage, gone);
     const able = all.filter((peer) => !gone.has(peer) && (choice.standbys || peer === stage.primary));
     const ordered = able.length > 0 ? choice.order(able) : [];
     const taken = ordered.find((peer) => !avoid.has(peer)) ?? ordered[0];
@@ -85,7 +85,7 @@ export function unserved(
   plan: PlanRecord,
   gone: ReadonlySet<string> = new Set(),
 ): readonly PlanStage[] {
-  return plan.stages.filter((stage) => holders(state, stage).every((peer) => gone.has(peer)));
+  return plan.stages.filter((stage) => holders(state, stage, gone).every((peer) => gone.has(peer)));
 }
 
 /** Whether each stage of `plan` that nobody can serve has a standby here, which then still loads it. */
@@ -98,11 +98,14 @@ export function standbyExpected(state: MeshState, plan: PlanRecord): boolean {
   );
 }
 
-/** The members that can serve `stage` now: its primary, if it is here, and the standbys that are ready. */
-export function holders(state: MeshState, stage: PlanStage): string[] {
-  return [...new Set([stage.primary, ...stage.standbys])].filter((peer) => {
-    const member = state.members.get(peer);
-    if (member === undefined || isAway(member)) return false;
-    return member.held.some(({ first, stop }) => first === stage.first && stop === stage.stop);
-  });
+/**
+ * The members that can serve `stage` now: its primary, if it is here, and the standbys that are ready. The lead of a team
+ * serves where all its helpers hold their slices and none of them is `gone`.
+ */
+export function holders(state: MeshState, stage: PlanStage, gone: ReadonlySet<string> = new Set()): string[] {
+  const helpers = stage.helpers ?? [];
+  const helped = helpers.every((peer) => !gone.has(peer) && holds(state, peer, stage));
+  return [...new Set([stage.primary, ...stage.standbys])].filter(
+    (peer) => holds(state, peer, stage) && (helped || peer !== stage.primary),
+  );
 }

@@ -6,7 +6,7 @@
 import { CannotServe, ConnectFailed, ConnectionLost, PeerError, textOf } from '../errors';
 import type { FetchProgress } from '../model/fetcher';
 import type { PlanRecord } from '../state/generated/commands';
-import { type Run, runKey } from '../state/plan_record';
+import { type Run, runKey, wholeHolders } from '../state/plan_record';
 import { serving } from '../state/mesh_state';
 import type { ModelView } from '../replication/decoder_view';
 import type { PeerLinks } from '../transport/peer_links';
@@ -264,7 +264,7 @@ export class Holding {
     for (const plan of [state.proposed, state.plan]) {
       for (const stage of plan?.stages ?? []) {
         const run = { first: stage.first, stop: stage.stop };
-        if (stage.primary === me) first.set(runKey(run), run);
+        if (stage.primary === me && wholeHolders(stage).includes(me)) first.set(runKey(run), run);
         else if (stage.standbys.includes(me)) later.set(runKey(run), run);
       }
     }

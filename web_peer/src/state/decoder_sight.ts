@@ -16,7 +16,10 @@ import type { MeshState } from './mesh_state';
 export function seenAs(state: MeshState, name: string): MeshState {
   const found = state.decoders.get(name);
   const members = new Map(
-    [...state.members].map(([peer, member]) => [peer, { ...member, held: found?.held.get(peer) ?? [] }]),
+    [...state.members].map(([peer, member]) => [
+      peer,
+      { ...member, held: found?.held.get(peer) ?? [], slices: [] },
+    ]),
   );
   const bare: MeshState = {
     ...{ ...state, members, model: null, plan: null, proposed: null, refused: '' },

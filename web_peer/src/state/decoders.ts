@@ -54,6 +54,9 @@ function afterOne(
 ): Decoder | string {
   switch (command.kind) {
     case 'DecoderPlanned':
+      if (command.plan.stages.some(({ helpers = [], shares = [] }) => helpers.length + shares.length > 0)) {
+        return 'a stage of a further model is computed by one peer, not by a team';
+      }
       return { ...before, proposed: command.plan, refused: '' };
     case 'DecoderActivated':
       if (before.proposed?.version !== command.version) {

@@ -16,6 +16,7 @@ import { nameFault } from './display_names';
 import { accountFairly, type Fairness, fairnessCodec, OPEN_TO_ALL, settle } from './fairness';
 import { EMPTY_LEDGER, type Ledger, ledgerCodec } from './work_ledger';
 import { govern, NOBODY } from './roles';
+import { runKey, sliceKey, sliceOf, teamFault, teamOf } from './plan_record';
 import { type Offers, offering, offersCodec, without } from './offers';
 import { begun, boundedSkippedCodec, ended, NOTHING_SKIPPED, seen, skip } from './upkeep';
 import { STANDARD } from './protection';
@@ -33,6 +34,7 @@ import {
   type ModelChosen,
   type People,
   type PlanRecord,
+  type PlanStage,
   type PlanWished,
   type Protection,
   type Skipped,
@@ -116,16 +118,25 @@ export const EMPTY_STATE: MeshState = {
   decoders: new Map(),
 };
 
-/** Whether every primary of `plan` holds its units; standbys may still load. */
-export function readyFor(state: MeshState, plan: PlanRecord): boolean {
-  return plan.stages.every(({ primary, first, stop }) => {
-    const member = state.members.get(primary);
-    if (member === undefined || isAway(member)) return false;
-    return member.held.some((run) => run.first === first && run.stop === stop);
-  });
+/**
+ * Whether `peer` is here with what `stage` gives it: its slice, where it is of the stage's team, or else all of the
+ * units.
+ */
+export function holds({ members }: MeshState, peer: string, stage: PlanStage): boolean {
+  const member = members.get(peer);
+  if (member === undefined || isAway(member)) return false;
+  const part = sliceOf(stage, peer);
+  return part === null
+    ? member.held.some((run) => runKey(run) === runKey(stage))
+    : (member.slices ?? []).some((each) => sliceKey(each) === sliceKey(part));
 }
 
-/** The active plan when all its primaries are here, else null. */
+/** Whether every primary of `plan` holds its units, and every member of a team its slice; standbys may still load. */
+export function readyFor(state: MeshState, plan: PlanRecord): boolean {
+  return plan.stages.every((stage) => teamOf(stage).every((peer) => holds(state, peer, stage)));
+}
+
+/** The active plan when all its primaries, and the helpers of teams, are here, else null. */
 export function serving(state: MeshState): PlanRecord | null {
   return state.plan !== null && readyFor(state, state.plan) ? state.plan : null;
 }
@@ -180,9 +191,9 @@ function changed(state: MeshState, command: Command): MeshState | string {
     case 'MemberMeasured':
       return measured(state, command);
     case 'PlanProposed':
-      return { ...state, proposed: command.plan, lastVersion: command.plan.version, refused: '' };
+      return proposed(state, command.plan);
     case 'UnitsHeld':
-      return withMember(state, command.peer, { held: command.held });
+      return withMember(state, command.peer, { held: command.held, slices: command.slices ?? [] });
     case 'PlanActivated':
       return activated(state, command.version);
     case 'PlanRefused':
@@ -229,6 +240,11 @@ function having<K extends keyof MeshState>(
   return typeof made === 'string' ? made : { ...state, [part]: made };
 }
 
+function proposed(state: MeshState, plan: PlanRecord): MeshState | string {
+  const fault = teamFault(plan, state.members);
+  return fault === '' ? { ...state, proposed: plan, lastVersion: plan.version, refused: '' } : fault;
+}
+
 function chosen(state: MeshState, model: ModelChosen): MeshState {
   const offers = without(state.offers, model.name);
   const decoders = withoutDecoder(state.decoders, model.name);
@@ -241,7 +257,7 @@ function joined(state: MeshState, command: MemberJoined): MeshState | string {
   if (incarnation < known) return `incarnation ${incarnation} of this peer is over: it has had ${known}`;
   const made: Member = {
     ...{ peer, name, compute, status: 'joining', profile: null, held: [], reason: '' },
-    ...{ headless, durable, incarnation },
+    ...{ headless, durable, incarnation, slices: [] },
   };
   const members = new Map(state.members).set(peer, made);
   const incarnations = seen(state.incarnations, peer, incarnation);

@@ -11,12 +11,13 @@ import type { Hello } from '../wire/generated/frames';
 import { HIGHEST_VERSION, LOWEST_VERSION } from '../limits';
 import type { Command } from './member_commands';
 import type { MeshState } from './mesh_state';
-import { SINCE } from './generated/commands';
+import { type PlanRecord, SINCE } from './generated/commands';
 
 const ENTRIES = 4; // conversations that one is invited to, and is put out of, came with it
 const OFFERS = 5; // models beside the mesh's own came with it
 export const DECODERS = 6; // those of them that answer in words
 export const PICTURES = 7; // prompts with rows in place of token ids
+export const TEAMS = 8; // stages that several peers compute, each a slice
 export const OPENS = 4; // and so did OPENs that name a front, or have no settings since their asker keeps its ends
 const SPEAKS = /^(.*) speaks ([0-9]{1,4})$/s;
 
@@ -59,17 +60,32 @@ export function common(own: Versions, other: Versions): number {
 
 /** The version that every voter must speak before the log may have `command`. */
 export function neededBy(command: Command): number {
+  if (command.kind === 'PlanProposed' && hasTeams(command.plan)) return TEAMS;
+  if (command.kind === 'UnitsHeld' && (command.slices ?? []).length > 0) return TEAMS;
   return SINCE.get(command.kind) ?? LOWEST_VERSION;
 }
 
 /** The version that a peer must speak to vote: a snapshot of an older one would lose a part of this state. */
-export function neededToLead({ conversations, decoders, offers }: MeshState): number {
+export function neededToLead({
+  conversations,
+  decoders,
+  members,
+  offers,
+  plan,
+  proposed,
+}: MeshState): number {
+  if (hasTeams(plan) || hasTeams(proposed)) return TEAMS;
+  if ([...members.values()].some(({ slices = [] }) => slices.length > 0)) return TEAMS;
   if (decoders.size > 0) return DECODERS;
   if (offers.size > 0) return OFFERS;
   const isOpen = [...conversations.values()].every(
     ({ entry }) => !entry.byInvite && entry.offers.size === 0 && entry.barred.length === 0,
   );
   return isOpen ? LOWEST_VERSION : ENTRIES;
+}
+
+function hasTeams(plan: PlanRecord | null): boolean {
+  return plan?.stages.some(({ helpers = [] }) => helpers.length > 0) ?? false;
 }
 
 /** Why the log may not have `command` yet; "" when it may. */

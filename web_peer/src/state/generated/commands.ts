@@ -45,6 +45,8 @@ export const MAX_ADDRESSES = 16;
 export const MAX_KEPT = 64; // commands of a newer version
 export const MAX_KEPT_BYTES = 65536; // of all of them
 export const MAX_COMPONENTS = 64;
+export const MAX_HELPERS = 8; // of a stage that a team computes, beside its lead
+export const MAX_SHARE = 1000; // of one member of a team
 export const MAX_CHOICES = 16; // that a plan is shown among
 export const MAX_MODELS = 16; // offered beside the one that the mesh was begun for
 export const MAX_DECODERS = 8; // that answer in words beside the one that the mesh was begun for
@@ -83,6 +85,17 @@ export interface Profile {
   readonly arithmetic?: string; // two peers compute equal bits where both say the same; "": unknown
 }
 
+/**
+ * The part of units [first, stop) that the member at `place` of a team computes: `shares` say how they are
+ * cut.
+ */
+export interface HeldSlice {
+  readonly first: number;
+  readonly stop: number;
+  readonly place: number; // 0: the lead; else that of the helper, from 1 on
+  readonly shares: readonly number[];
+}
+
 /** One peer of the mesh. `compute` is false for a peer that only asks. */
 export interface Member {
   readonly peer: string;
@@ -95,6 +108,7 @@ export interface Member {
   readonly headless: boolean; // no tab: nobody closes it by accident
   readonly durable: boolean; // what it stores outlives a crash, so it may vote
   readonly incarnation: number; // counts the times that it lost what it had stored
+  readonly slices?: readonly HeldSlice[]; // loaded parts of units that a team computes
 }
 
 /** Measured path from `src` to `dst`. */
@@ -217,7 +231,11 @@ export interface ChoiceRecord {
   readonly whyNot: string; // in numbers, for people
 }
 
-/** Units [first, stop) on `primary`; `standbys` hold them too. */
+/**
+ * Units [first, stop) on `primary`; `standbys` hold them too. With `helpers` they are computed by a team,
+ * whose lead is `primary`: each member holds its slice alone, and `weightBytes` and the others are of the
+ * member with most.
+ */
 export interface PlanStage {
   readonly first: number;
   readonly stop: number;
@@ -226,6 +244,8 @@ export interface PlanStage {
   readonly weightBytes: number;
   readonly kvBytes: number;
   readonly overheadBytes: number;
+  readonly helpers?: readonly string[]; // in the order of the team, after the lead
+  readonly shares?: readonly number[]; // of each member, the lead first
 }
 
 /** A plan numbered by a version that only rises. */
@@ -354,11 +374,12 @@ export interface PlanProposed {
   readonly plan: PlanRecord;
 }
 
-/** The runs of units that `peer` has loaded. */
+/** The runs of units that `peer` has loaded, and its slices of those that teams compute. */
 export interface UnitsHeld {
   readonly kind: 'UnitsHeld';
   readonly peer: string;
   readonly held: readonly Span[];
+  readonly slices?: readonly HeldSlice[];
 }
 
 /** The plan that was proposed serves from now on. */
@@ -885,7 +906,15 @@ export const profileCodec = record<Required<Profile>>(
     surroundings: surroundingsCodec,
     arithmetic: arithmeticPattern,
   }, { since: { surroundings: UNKNOWN, arithmetic: '' } }) as Codec<Profile>;
-export const memberCodec = record<Member>(
+export const heldSliceCodec = record<HeldSlice>(
+  'HeldSlice',
+  {
+    first: uint,
+    stop: uint,
+    place: uint,
+    shares: list(uint, MAX_HELPERS + 1),
+  });
+export const memberCodec = record<Required<Member>>(
   'Member',
   {
     peer: text,
@@ -898,7 +927,8 @@ export const memberCodec = record<Member>(
     headless: flag,
     durable: flag,
     incarnation: uint,
-  }, { since: { headless: false, durable: false, incarnation: 0 } });
+    slices: list(heldSliceCodec),
+  }, { since: { headless: false, durable: false, incarnation: 0, slices: [] }, omit: ['slices'] }) as Codec<Member>;
 export const linkFactsCodec = record<Required<LinkFacts>>(
   'LinkFacts',
   {
@@ -1016,7 +1046,7 @@ export const choiceRecordCodec = record<ChoiceRecord>(
     knee: flag,
     whyNot: text,
   });
-export const planStageCodec = record<PlanStage>(
+export const planStageCodec = record<Required<PlanStage>>(
   'PlanStage',
   {
     first: uint,
@@ -1026,7 +1056,9 @@ export const planStageCodec = record<PlanStage>(
     weightBytes: uint,
     kvBytes: uint,
     overheadBytes: uint,
-  });
+    helpers: list(text, MAX_HELPERS),
+    shares: list(uint, MAX_HELPERS + 1),
+  }, { since: { helpers: [], shares: [] }, omit: ['helpers', 'shares'] }) as Codec<PlanStage>;
 export const planRecordCodec = record<PlanRecord>(
   'PlanRecord',
   {
@@ -1150,12 +1182,13 @@ export const planProposedCodec = record<PlanProposed>(
   {
     plan: planRecordCodec,
   }, { kind: 'PlanProposed' });
-export const unitsHeldCodec = record<UnitsHeld>(
+export const unitsHeldCodec = record<Required<UnitsHeld>>(
   'UnitsHeld',
   {
     peer: text,
     held: list(span),
-  }, { kind: 'UnitsHeld' });
+    slices: list(heldSliceCodec),
+  }, { kind: 'UnitsHeld', since: { slices: [] }, omit: ['slices'] }) as Codec<UnitsHeld>;
 export const planActivatedCodec = record<PlanActivated>(
   'PlanActivated',
   {
