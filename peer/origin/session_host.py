@@ -36,6 +36,9 @@ SOONEST_S: Final = 0.005  # between two looks at one session
 REMEMBERED_PLANS: Final = (
     4  # as stages do: while a new plan comes about, an older one may still have all holders
 )
+# Without a route for so long, who is to hold what was lost is asked whether it does: a leader that lost its quorum can
+# write no more into the log who holds what.
+STRANDED_S: Final = 5.0
 MILLI: Final = 1000
 ONE_INCIDENT_S: Final = 1.0  # what several sessions find out about one peer within this is one failure
 PATIENCE_TIMES: Final = 3  # of the time that an answer takes at most, as the heartbeat knows it
@@ -125,8 +128,16 @@ class SessionHost:
         """Whether `session` was taken in and not let go."""
         return session in self._all
 
-    def route(self, gone: frozenset[str] = frozenset(), avoid: frozenset[str] = frozenset()) -> Route | None:
-        """The best route now, if there is one: over the newest plan, else over one that it replaced."""
+    def route(
+        self,
+        gone: frozenset[str] = frozenset(),
+        avoid: frozenset[str] = frozenset(),
+        *,
+        loading: bool = False,
+    ) -> Route | None:
+        """The best route now, if there is one: over the newest plan, else over one that it replaced. `loading`: also
+        over peers that are to hold a stage which nobody holds by the log.
+        """
         state = self.view.state
         if state.plan is None or state.model is None:
             return None
@@ -140,6 +151,7 @@ class SessionHost:
                 order=lambda candidates: self.breakers.order(candidates, now),
                 standbys=self._standbys,
                 shadows=self._shadows,
+                loading=loading,
             )
             if route is not None:
                 return route
@@ -430,6 +442,8 @@ class SessionHost:
         if core.phase not in RUNNING:
             return
         route = self.route(*core.without)
+        if route is None and core.stranded_s(time.monotonic()) >= STRANDED_S:
+            route = self.route(*core.without, loading=True)
         if route is None:
             core.hope(self._plan_expected())
             return

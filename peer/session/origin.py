@@ -435,6 +435,10 @@ class OriginSession:
             self._target, self._target_at = move.route, again_at
         return move.released(self._gone)
 
+    def stranded_s(self, now: float) -> float:
+        """For how many seconds no route was there; 0 while there is one."""
+        return max(0.0, now - self._rerouting_since) if self.phase is Phase.REROUTING else 0.0
+
     def hope(self, hopeful: bool) -> None:
         """Whether another peer may soon hold what was lost: then a route is waited for longer."""
         if self.phase is Phase.REROUTING:

@@ -29,16 +29,20 @@ def choose(
     order: Order = list,
     standbys: bool = True,
     shadows: bool = True,
+    loading: bool = False,
 ) -> Route | None:
     """The route over `plan` without peers that are `gone`; None when a stage has no other holder.
 
     Peers in `avoid` are used only where nobody else can; `order` (circuit breakers) decides among the others.
     `standbys` False: primaries only. `shadows`: one standby for each stage is named, one that nobody avoids first.
+    `loading`: of a stage that nobody holds by the log, a standby that is to hold it is asked: it may hold it by now.
     """
     peers: list[str] = []
     spare: list[tuple[int, str]] = []
     for place, stage in enumerate(plan.stages):
         able = [peer for peer in holders(state, stage, gone) if peer not in gone]
+        if loading and not able:
+            able = [peer for peer in _standbys_here(state, stage) if peer not in gone]
         if not standbys:
             able = [peer for peer in able if peer == stage.primary]
         if not able:
@@ -70,13 +74,16 @@ def unserved(state: MeshState, plan: PlanRecord, gone: frozenset[str] = frozense
 
 def standby_expected(state: MeshState, plan: PlanRecord) -> bool:
     """Whether each stage of `plan` that nobody can serve has a standby here, which then still loads it."""
-    return all(
-        any(
-            (member := state.members.get(peer)) is not None and member.status not in AWAY
-            for peer in stage.standbys
-        )
-        for stage in unserved(state, plan)
-    )
+    return all(_standbys_here(state, stage) for stage in unserved(state, plan))
+
+
+def _standbys_here(state: MeshState, stage: PlanStage) -> list[str]:
+    """Whether they hold it yet or not."""
+    return [
+        peer
+        for peer in stage.standbys
+        if (member := state.members.get(peer)) is not None and member.status not in AWAY
+    ]
 
 
 def placed(plan: PlanRecord | None, peers: Sequence[str]) -> tuple[tuple[int, int, str], ...]:

@@ -92,6 +92,7 @@ def routes() -> list[dict[str, Any]]:
                 "backwards": backwards,
                 "standbys": standbys,
                 "shadows": shadows,
+                "loading": loading,
                 "route": shown(
                     choose(
                         state,
@@ -101,11 +102,19 @@ def routes() -> list[dict[str, Any]]:
                         order=(lambda peers: list(peers)[::-1]) if backwards else list,
                         standbys=standbys,
                         shadows=shadows,
+                        loading=bool(loading),
                     )
                 ),
             }
             for gone, avoid in product(GROUPS, GROUPS)
-            for backwards, standbys, shadows in ((0, 1, 1), (1, 1, 1), (0, 0, 1), (0, 1, 0))
+            for backwards, standbys, shadows, loading in (
+                (0, 1, 1, 0),
+                (1, 1, 1, 0),
+                (0, 0, 1, 0),
+                (0, 1, 0, 0),
+                (0, 1, 1, 1),
+                (0, 0, 1, 1),
+            )
         ]
         rows.append(
             {

@@ -146,6 +146,10 @@ def mesh() -> MeshState:
         ("b", {}, Route(7, ("a", "c"), ((0, "b"), (1, "b")))),
         ("b", {"standbys": False}, None),
         ("ab", {}, None),  # c does not hold the first stage yet
+        ("ab", {"loading": True}, Route(7, ("c", "c"), ((0, "a"), (1, "b")))),
+        ("a", {"loading": True}, Route(7, ("b", "b"), ((0, "a"), (1, "c")))),  # who holds it is asked first
+        ("abc", {"loading": True}, None),
+        ("ab", {"loading": True, "standbys": False}, None),
         ("", {"avoid": frozenset("a")}, Route(7, ("b", "b"), ((0, "a"), (1, "c")))),
         ("b", {"avoid": frozenset("a")}, Route(7, ("a", "c"), ((0, "b"), (1, "b")))),
         ("", {"order": lambda able: sorted(able, reverse=True)}, Route(7, ("b", "c"), ((0, "a"), (1, "b")))),

@@ -21,6 +21,9 @@ import { SUSPECT } from '../wire/generated/requests';
 
 const APART_S = 0.15; // between answers that begin to move: what each costs is felt by all
 const SOONEST_S = 0.005; // between two looks at one session
+// Without a route for so long, who is to hold what was lost is asked whether it does: a leader that lost its quorum can
+// write no more into the log who holds what.
+const STRANDED_S = 5;
 const ONE_INCIDENT_S = 1; // what several sessions find out about one peer within this is one failure
 const PATIENCE_TIMES = 3; // of the time that an answer takes at most, as the heartbeat knows it
 const PATIENCE_FLOOR_S = 0.08; // a process that competes for its processor answers no sooner
@@ -121,13 +124,16 @@ export class SessionHost {
     return this.all.get(session)?.core.tokens ?? [];
   }
 
-  /** The best route now, if there is one: over the newest plan, else over one that it replaced. */
-  route(without: Without = NOBODY): Route | null {
+  /**
+   * The best route now, if there is one: over the newest plan, else over one that it replaced. `loading`: also over
+   * peers that are to hold a stage which nobody holds by the log.
+   */
+  route(without: Without = NOBODY, loading = false): Route | null {
     const { state } = this.view;
     if (state.plan === null || state.model === null) return null;
     const older = [...this.plans.values()].sort((a, b) => b.version - a.version);
     for (const plan of [state.plan, ...older]) {
-      const route = this.over(plan, without);
+      const route = this.over(plan, without, loading);
       if (route !== null) return route;
     }
     return null;
@@ -310,13 +316,13 @@ export class SessionHost {
     return !isSame;
   }
 
-  private over(plan: PlanRecord, { gone, avoid }: Without): Route | null {
+  private over(plan: PlanRecord, { gone, avoid }: Without, loading = false): Route | null {
     const now = nowMs();
     const order = (candidates: readonly string[]): readonly string[] => this.breakers.order(candidates, now);
     const { strategy, shadow } = this.view.state.protection;
     const standbys = strategy !== 'simple' && strategy !== 'coordinated';
     const shadows = shadow !== 'off';
-    return choose(this.view.state, plan, { gone, avoid, order, standbys, shadows });
+    return choose(this.view.state, plan, { gone, avoid, order, standbys, shadows, loading });
   }
 
   /** A frame of a session that an answer here moves to. */
@@ -360,7 +366,8 @@ export class SessionHost {
   private find(asking: Asking): void {
     const { core } = asking;
     if (!isRunning(core)) return;
-    const route = this.route(core.without);
+    const isStranded = core.strandedS(nowS()) >= STRANDED_S;
+    const route = this.route(core.without) ?? (isStranded ? this.route(core.without, true) : null);
     if (route === null) {
       const { plan } = this.view.state;
       core.hope(this.view.hopeful(plan !== null && standbyExpected(this.view.state, plan)));

@@ -412,6 +412,11 @@ export class OriginSession implements Said {
     return effects;
   }
 
+  /** For how many seconds no route was there; 0 while there is one. */
+  strandedS(now: number): number {
+    return this.phase === 'rerouting' ? Math.max(0, now - this.reroutingSince) : 0;
+  }
+
   /** Whether another peer may soon hold what was lost: then a route is waited for longer. */
   hope(hopeful: boolean): void {
     if (this.phase === 'rerouting') {

@@ -44,6 +44,7 @@ export interface Choice {
   readonly order: Order;
   readonly standbys: boolean;
   readonly shadows: boolean;
+  readonly loading: boolean;
 }
 
 export const ANY: Choice = {
@@ -52,13 +53,15 @@ export const ANY: Choice = {
   order: (candidates) => candidates,
   standbys: true,
   shadows: true,
+  loading: false,
 };
 
 /**
  * The route over `plan` without peers that are `gone`; null when a stage has no other holder.
  *
  * Peers in `avoid` are used only where nobody else can; `order` (circuit breakers) decides among the others. `standbys`
- * false: primaries only. `shadows`: one standby for each stage is named, one that nobody avoids first.
+ * false: primaries only. `shadows`: one standby for each stage is named, one that nobody avoids first. `loading`: of a
+ * stage that nobody holds by the log, a standby that is to hold it is asked: it may hold it by now.
  */
 export function choose(state: MeshState, plan: PlanRecord, choice: Choice): Route | null {
   const { gone, avoid } = choice;
@@ -66,7 +69,9 @@ export function choose(state: MeshState, plan: PlanRecord, choice: Choice): Rout
   const shadows: Shadow[] = [];
   for (const [place, stage] of plan.stages.entries()) {
     const all = holders(state, stage, gone);
-    const able = all.filter((peer) => !gone.has(peer) && (choice.standbys || peer === stage.primary));
+    const held = all.filter((peer) => !gone.has(peer));
+    const asked = choice.loading && held.length === 0 ? standbysHere(state, stage) : held;
+    const able = asked.filter((peer) => !gone.has(peer) && (choice.standbys || peer === stage.primary));
     const ordered = able.length > 0 ? choice.order(able) : [];
     const taken = ordered.find((peer) => !avoid.has(peer)) ?? ordered[0];
     if (taken === undefined) return null;
@@ -90,12 +95,15 @@ export function unserved(
 
 /** Whether each stage of `plan` that nobody can serve has a standby here, which then still loads it. */
 export function standbyExpected(state: MeshState, plan: PlanRecord): boolean {
-  return unserved(state, plan).every(({ standbys }) =>
-    standbys.some((peer) => {
-      const member = state.members.get(peer);
-      return member !== undefined && !isAway(member);
-    }),
-  );
+  return unserved(state, plan).every((stage) => standbysHere(state, stage).length > 0);
+}
+
+/** Whether they hold it yet or not. */
+function standbysHere({ members }: MeshState, { standbys }: PlanStage): string[] {
+  return standbys.filter((peer) => {
+    const member = members.get(peer);
+    return member !== undefined && !isAway(member);
+  });
 }
 
 /**

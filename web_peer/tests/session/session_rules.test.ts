@@ -43,6 +43,7 @@ interface Vectors {
       backwards: number;
       standbys: number;
       shadows: number;
+      loading: number;
       route: { plan: number; peers: string[]; shadows: [number, string][] } | null;
     }[];
   }[];
@@ -123,7 +124,7 @@ describe.each(VECTORS.routes)('routes: $name', (row) => {
   });
 
   it('which peers a session uses', () => {
-    for (const { gone, avoid, backwards, standbys, shadows, route } of row.choices) {
+    for (const { gone, avoid, backwards, standbys, shadows, loading, route } of row.choices) {
       const found = choose(state, plan, {
         ...ANY,
         gone: new Set(gone),
@@ -131,6 +132,7 @@ describe.each(VECTORS.routes)('routes: $name', (row) => {
         order: (peers) => (backwards === 1 ? [...peers].reverse() : peers),
         standbys: standbys === 1,
         shadows: shadows === 1,
+        loading: loading === 1,
       });
       const said = found && { ...found, shadows: found.shadows.map(({ stage, peer }) => [stage, peer]) };
       expect(said).toEqual(route);
