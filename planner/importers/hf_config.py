@@ -37,6 +37,7 @@ def read_json(folder: Path, name: str) -> Json | None:
     return value
 
 
+_PACKINGS: Final = ("mxfp4", "fp8")  # of weights that are read
 ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "silu": "silu",
     "swish": "silu",
@@ -53,7 +54,7 @@ def architecture_from_config(
 ) -> Architecture:
     """`tensors`: names in the weight files; they settle what the config leaves out (biases, tying)."""
     packing = config.get("quantization_config")
-    if packing and not (isinstance(packing, dict) and packing.get("quant_method") == "mxfp4"):
+    if packing and not (isinstance(packing, dict) and packing.get("quant_method") in _PACKINGS):
         raise UnknownArchitecture(
             f"{where}: quantized exports are not supported: use the original or a GGUF file"
         )

@@ -21,6 +21,7 @@ from planner.importers.architecture import Architecture
 from planner.importers.families.family import Source
 from planner.importers.families.placed import Placed
 from planner.importers.families.table import family_of
+from planner.importers.float8 import FP8, SCALES, Tiles, sides_of, tiles_of
 from planner.importers.generation_settings import of_folder
 from planner.importers.hf_config import Json, architecture_from_config, read_json, tokenizer_from_folder
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
@@ -34,7 +35,7 @@ SINGLE = "model.safetensors"
 
 BYTES = "U8"
 _NUMBERS: Mapping[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-_DTYPES: Mapping[str, str] = {**_NUMBERS, BYTES: "u1"}
+_DTYPES: Mapping[str, str] = {**_NUMBERS, BYTES: "u1", FP8: "u1"}
 _NOTHING = re.compile(r"(?!)")  # fits no name
 _HARMLESS = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
 
@@ -145,15 +146,17 @@ class FolderTensor:
     """One tensor in the memory map. `shape`: as it is read. `row_order`: which rows of what is stored it has (None:
     all, as they are). `transposed`: what is stored has columns for rows. `shift`: what is added to each number.
     `scales`: of MXFP4 alone, whose rows lie one after the other though their tensor has the shape of a transposed one.
+    `tiles`: of float8 alone, as its matrix is stored.
     """
 
-    kind: str  # "F32", "F16", "BF16", "F64", "MXFP4"
+    kind: str  # "F32", "F16", "BF16", "F64", "F8_E4M3", "MXFP4"
     shape: tuple[int, ...]
     payload: npt.NDArray[np.uint8]
     row_order: npt.NDArray[np.intp] | None = None
     transposed: bool = False
     shift: float = 0.0
     scales: npt.NDArray[np.uint8] | None = None
+    tiles: Tiles | None = None
 
     def expert(self, number: int) -> FolderTensor:
         """What is stored of one of the experts, which are the first axis."""
@@ -169,6 +172,8 @@ class FolderTensor:
                 ..., None
             ]
             return np.ascontiguousarray(numbers.reshape(self.shape))
+        if self.tiles is not None:
+            return self._of_tiles(self.tiles)
         stored = np.ascontiguousarray(self.payload).view(_DTYPES[self.kind])
         if self.transposed:
             stored = stored.reshape(self.shape[-1], -1).T
@@ -178,6 +183,18 @@ class FolderTensor:
             numbers = (stored.astype(np.uint32) << 16).view(np.float32)
         else:
             numbers = stored.astype(np.float32)
+        if self.shift:
+            numbers = numbers + np.float32(self.shift)
+        return np.ascontiguousarray(numbers).reshape(self.shape)
+
+    def _of_tiles(self, tiles: Tiles) -> npt.NDArray[np.float32]:
+        """As float32."""
+        payload = np.ascontiguousarray(self.payload)
+        if self.transposed:
+            numbers = tiles.numbers(payload).T
+            numbers = numbers if self.row_order is None else numbers[self.row_order]
+        else:
+            numbers = tiles.numbers(payload, self.row_order)
         if self.shift:
             numbers = numbers + np.float32(self.shift)
         return np.ascontiguousarray(numbers).reshape(self.shape)
@@ -195,7 +212,7 @@ class FolderTensor:
     def rows(self, first: int, stop: int) -> FolderTensor:
         """Rows [first, stop) of a matrix."""
         shape = (stop - first, *self.shape[1:])
-        if self.row_order is not None or self.transposed:
+        if self.row_order is not None or self.transposed or self.tiles is not None:
             order = np.arange(self.shape[0], dtype=np.intp) if self.row_order is None else self.row_order
             return replace(self, shape=shape, row_order=order[first:stop])
         row_bytes = len(self.payload) // self.shape[0]
@@ -218,20 +235,32 @@ def _called_in_full(files: Mapping[str, FolderTensor], source: Source, where: st
 
 def read_files(folder: Path, without: re.Pattern[str] = _NOTHING) -> dict[str, FolderTensor]:
     """Every tensor of the folder but those whose whole name `without` fits, whatever their type is. Blocks of MXFP4 and
-    their scales are one, of the name and the shape that plain numbers would have.
+    their scales are one, of the name and the shape that plain numbers would have; so are float8 and theirs.
     """
     found = _read_all(folder, without)
     for name in [name for name, tensor in found.items() if tensor.kind == BYTES]:
         whole, _, part = name.rpartition("_")
         if part == "blocks":
             found[whole] = _mxfp4(name, found.pop(name), found.pop(f"{whole}_scales", None), folder.name)
+    _join_tiles(folder, found)
     for name, tensor in found.items():
         if tensor.kind == BYTES:
             raise UnknownArchitecture(
                 f"{folder.name}: tensor {name} is {BYTES}; supported are {', '.join(_NUMBERS)}, not quantized ones "
-                "but MXFP4"
+                "but MXFP4 and float8"
             )
     return found
+
+
+def _join_tiles(folder: Path, found: dict[str, FolderTensor]) -> None:
+    """Gives each matrix of float8 the scales that stand under a name of their own."""
+    packed = [name for name, tensor in found.items() if tensor.kind == FP8]
+    sides = sides_of(read_json(folder, "config.json"), folder.name) if packed else (0, 0)
+    for name in packed:
+        stored = found.pop(f"{name}{SCALES}", None)
+        scales = stored.float32() if stored is not None and stored.kind in _NUMBERS else None
+        tiles = tiles_of(name, found[name].shape, scales, sides, folder.name)
+        found[name] = replace(found[name], tiles=tiles)
 
 
 def _mxfp4(name: str, blocks: FolderTensor, scales: FolderTensor | None, where: str) -> FolderTensor:
