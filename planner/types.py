@@ -131,6 +131,18 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedRun:
+    """Units [first, stop) that `peer` may have as a stage with `bytes` of weights less: another model has equal ones
+    loaded there. Runs with 0 are where another model of that sort is cut.
+    """
+
+    peer: str
+    first: int
+    stop: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRequest:
     """Everything a plan depends on. The order of `peers` and `links` never changes the answer."""
 
@@ -143,6 +155,7 @@ class PlanRequest:
     origin: str | None = None  # peer that asks; None: the peer that holds the first stage
     redundancy: int = 1000  # thousandths of copies promised: 1000 none, 1500 half of the stages doubled
     spare: bool = True  # peers that would lie idle stand by as well, beyond what is promised
+    shared: tuple[SharedRun, ...] = ()  # weights that other models have loaded, each run of a peer once
 
 
 @dataclass(frozen=True, slots=True)

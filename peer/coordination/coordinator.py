@@ -49,7 +49,7 @@ from planner.cost.objectives import Wish
 from planner.cost.standbys import with_standbys
 from planner.errors import RequestError
 from planner.solvers.placement import replan_held
-from planner.types import Held, Infeasible, Plan, PlanRequest, Stage, Unit
+from planner.types import Held, Infeasible, Plan, PlanRequest, SharedRun, Stage, Unit
 
 SLOWEST_RTT_US = 60_000_000  # a link slower than these is as good as none, whoever measured it
 SLOWEST_BYTES_PER_S = 1000
@@ -101,8 +101,11 @@ class Coordinator:
         units: Sequence[Unit],
         cuts: tuple[int, ...] | None = None,
         state: MeshState | None = None,
+        shared: tuple[SharedRun, ...] = (),
     ) -> None:
+        """`shared`: where other models have the weights of these units loaded."""
         self.me = me
+        self._shared = shared
         self.state = state or MeshState()
         if cuts is not None:
             self.state = replace(self.state, cuts=cuts)
@@ -193,11 +196,11 @@ class Coordinator:
         """What follows from the state that another coordinator left behind."""
         return [*self._quick(), *self._follow_ups()]
 
-    def follow(self, state: MeshState) -> list[Command]:
-        """Takes a state that another coordinator builds, which this one plans a further model in; what follows from
-        it at once.
+    def follow(self, state: MeshState, shared: tuple[SharedRun, ...] = ()) -> list[Command]:
+        """Takes a state that another coordinator builds, which this one plans a further model in, and where other
+        models have its weights loaded; what follows from it at once.
         """
-        before, self.state = self.state, state
+        before, self.state, self._shared = self.state, state, shared
         log: list[Command] = []
         if _standing(before) != _standing(state):
             self._needed = False
@@ -257,11 +260,12 @@ class Coordinator:
             return None  # nobody has measured yet; the founder will
         lost = self._lost()
         known = [(member.peer, member.profile) for member in ready]
-        key = repr((model, self.state.cuts, self.state.wish, self.state.protection, bool(lost), known))
+        chosen = (model, self.state.cuts, self.state.wish, self.state.protection)
+        key = repr((*chosen, bool(lost), known, self._shared))
         if key == self._planned_key:
             return None
         self._planned_key = key
-        request = plan_request(self.state, self._units, spared)
+        request = plan_request(self.state, self._units, spared, self._shared)
         here = {peer.peer for peer in ready}
         return Wanted(request, key, self._held(), planner_wish(self.state), lost, self._repairs(lost, here))
 
@@ -373,7 +377,7 @@ class Coordinator:
         state = self.state
         if state.model is None or not self._lost():
             return None
-        request = plan_request(state, self._units, self._silent())
+        request = plan_request(state, self._units, self._silent(), self._shared)
         found = replan_held(request, self._held(), self._lost())
         if found is None or (self.state.cuts is not None and _borders(found) != self.state.cuts):
             return None
@@ -443,10 +447,13 @@ def ready_to_serve(state: MeshState) -> list[Member]:
 
 
 def plan_request(
-    state: MeshState, units: Sequence[Unit], without: frozenset[str] = frozenset()
+    state: MeshState,
+    units: Sequence[Unit],
+    without: frozenset[str] = frozenset(),
+    shared: Sequence[SharedRun] = (),
 ) -> PlanRequest:
     """What the planner is asked in this state. Without a model that answers in words there is nothing to ask, and this
-    holds what profiles are checked with.
+    holds what profiles are checked with. `shared`: where other models have the weights of these units loaded.
     """
     model = state.model
     members = [member for member in ready_to_serve(state) if member.peer not in without]
@@ -460,6 +467,7 @@ def plan_request(
         objective=model.objective if model is not None else "latency",
         redundancy=state.protection.redundancy_milli,
         spare=state.protection.spare,
+        shared=tuple(each for each in shared if each.peer in here),
     )
 
 

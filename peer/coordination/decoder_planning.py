@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from peer.state.decoder_sight import seen_as
@@ -27,23 +27,74 @@ from peer.state.generated.commands import (
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState, planner_profile
 from peer.state.plan_record import team_of
-from peer.state.version_negotiation import DECODERS
-from planner.cost.graph_peers import flops_per_s
-from planner.types import Unit
+from peer.state.version_negotiation import DECODERS, SHARES
+from planner.cost.graph_peers import IN_TABS, flops_per_s
+from planner.model.manifest import Manifest
+from planner.model.same_units import loaded_parts, unit_contents
+from planner.types import Holding, SharedRun, Unit
 
 FIRST_VERSION: Final = 2**19  # of their plans, which no plan of the mesh's own model reaches
 VERSIONS: Final = 2**18  # by the length of the log, so that another offer of a name begins with others
 NANO: Final = 1e9
+OWN: Final = ""  # the mesh's own model; no further one is called so
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The units of a model that answers in words, each with a text that units of equal content share."""
+
+    units: tuple[Unit, ...]
+    contents: tuple[str, ...]
+
+    def parts(self, first: int, stop: int, holding: Holding) -> dict[str, int]:
+        """The parts of a stage that equal ones of other models are loaded with: bytes in memory, by content."""
+        kinds = [unit.kind for unit in self.units]
+        return {
+            " ".join(self.contents[start:end]): sum(
+                unit.held_bytes(holding) for unit in self.units[start:end]
+            )
+            for start, end in loaded_parts(kinds, first, stop)
+        }
+
+
+def weights_of(manifest: Manifest) -> Weights:
+    """Those of a manifest."""
+    return Weights(manifest.planner_units(), unit_contents(manifest))
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """What is known of weights that several models have. `models`: by the name of a further one, OWN for the mesh's
+    own; `speaks(peer)`: its version of the protocol.
+    """
+
+    models: Mapping[str, Weights] = field(default_factory=dict)
+    speaks: Callable[[str], int] = lambda _: 0
+
+    def holding(self, state: MeshState, peer: str) -> Holding | None:
+        """How a peer keeps weights, where it loads equal ones of several models once; else None, as of a tab."""
+        member = state.members.get(peer)
+        if member is None or member.profile is None or self.speaks(peer) < SHARES:
+            return None
+        return None if member.profile.provider in IN_TABS else "mapped"
+
+
+ALONE: Final = Sharing()  # every model for itself
 
 
 def planned_with(
-    state: MeshState, name: str, units: Sequence[Unit], own: Sequence[Unit], speaks: Callable[[str], int]
+    state: MeshState,
+    name: str,
+    units: Sequence[Unit],
+    own: Sequence[Unit],
+    speaks: Callable[[str], int],
+    sharing: Sharing = ALONE,
 ) -> MeshState:
     """The state as the planner of that further model takes it. `units` are its own, `own` those that the members
-    measured themselves with; `speaks(peer)`: its version of the protocol.
+    measured themselves with; `speaks(peer)`: its version of the protocol; `sharing`: as in `taken_bytes`.
     """
     seen = seen_as(state, name)
-    taken = taken_bytes(state, name)
+    taken = taken_bytes(state, name, sharing)
     members: dict[str, Member] = {}
     for peer, member in seen.members.items():
         profile = member.profile
@@ -58,18 +109,79 @@ def planned_with(
     return replace(seen, members=members, last_version=version)
 
 
-def taken_bytes(state: MeshState, without: str = "") -> dict[str, int]:
-    """What each peer holds, or is to hold, of all models but the further one that is called `without`."""
-    found = plan_bytes((state.plan, state.proposed))
-    for name, decoder in state.decoders.items():
-        if name != without:
-            for peer, size in plan_bytes(() if decoder.refused else (decoder.plan, decoder.proposed)).items():
-                found[peer] = found.get(peer, 0) + size
-    for offer in state.offers.values():
-        for stage in offer.stages:
-            for peer in (stage.primary, *stage.standbys):
-                found[peer] = found.get(peer, 0) + stage.bytes
+def taken_bytes(state: MeshState, without: str = "", sharing: Sharing = ALONE) -> dict[str, int]:
+    """What each peer holds, or is to hold, of all models but the further one that is called `without`. What equal
+    parts take on a peer that loads them once, as far as `sharing` knows, counts once.
+    """
+    found: dict[str, int] = {}
+    for _, plans in _plans(state, without):
+        for peer, size in plan_bytes(plans).items():
+            found[peer] = found.get(peer, 0) + size
+    for peer, parts in _parts(state, without, sharing).items():
+        once = {key: size for (_, key), size in parts.items()}
+        found[peer] -= sum(parts.values()) - sum(once.values())
+    places = {
+        (offer.model, stage.first, stage.stop, peer): stage.bytes
+        for offer in state.offers.values()
+        for stage in offer.stages
+        for peer in (stage.primary, *stage.standbys)
+    }
+    for (*_, peer), size in places.items():
+        found[peer] = found.get(peer, 0) + size
     return found
+
+
+def shared_runs(state: MeshState, name: str, sharing: Sharing) -> tuple[SharedRun, ...]:
+    """Where stages of that further model are loaded with equal ones of other models; () where they are nowhere."""
+    weights, decoder = sharing.models.get(name), state.decoders.get(name)
+    if weights is None or decoder is None:
+        return ()
+    loaded = _parts(state, name, sharing)
+    mine = _runs((decoder.plan, decoder.proposed))
+    wanted = {run for other, plans in _plans(state, name) if other in sharing.models for run in _runs(plans)}
+    found: list[SharedRun] = []
+    for peer, first, stop in sorted(wanted | mine):
+        if stop <= len(weights.units) and (holding := sharing.holding(state, peer)) is not None:
+            keys = {key for _, key in loaded.get(peer, ())}
+            parts = weights.parts(first, stop, holding)
+            size = sum(size for key, size in parts.items() if key in keys)
+            found.append(SharedRun(peer, first, stop, size))
+    return tuple(found) if any(each.bytes for each in found) else ()
+
+
+def _plans(state: MeshState, without: str) -> list[tuple[str, tuple[PlanRecord | None, ...]]]:
+    """The plans of each model that answers in words, the mesh's own first."""
+    further = [
+        (name, () if decoder.refused else (decoder.plan, decoder.proposed))
+        for name, decoder in state.decoders.items()
+        if name != without
+    ]
+    return [(OWN, (state.plan, state.proposed)), *further]
+
+
+def _parts(state: MeshState, without: str, sharing: Sharing) -> dict[str, dict[tuple[str, str], int]]:
+    """By peer: bytes of what it loads of models that are known, by the name of the model and by content."""
+    found: dict[str, dict[tuple[str, str], int]] = {}
+    for name, plans in _plans(state, without):
+        weights = sharing.models.get(name)
+        for peer, first, stop in () if weights is None else sorted(_runs(plans)):
+            holding = sharing.holding(state, peer)
+            if weights is not None and holding is not None and stop <= len(weights.units):
+                for key, size in weights.parts(first, stop, holding).items():
+                    found.setdefault(peer, {})[name, key] = size
+    return found
+
+
+def _runs(plans: Collection[PlanRecord | None]) -> set[tuple[str, int, int]]:
+    """(peer, first, stop) of what these plans give peers; not of stages that a team computes, each peer a slice."""
+    return {
+        (peer, stage.first, stage.stop)
+        for plan in plans
+        if plan is not None
+        for stage in plan.stages
+        if not stage.helpers
+        for peer in (stage.primary, *stage.standbys)
+    }
 
 
 def plan_bytes(plans: Collection[PlanRecord | None]) -> dict[str, int]:

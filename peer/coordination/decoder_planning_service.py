@@ -13,7 +13,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from peer.coordination.coordinator import Coordinator, Wanted, solve
-from peer.coordination.decoder_planning import planned_with, said_of
+from peer.coordination.decoder_planning import (
+    OWN,
+    Sharing,
+    Weights,
+    planned_with,
+    said_of,
+    shared_runs,
+    weights_of,
+)
 from peer.errors import PeerError
 from peer.state.generated.commands import DecoderRefused
 from peer.state.member_commands import Command
@@ -31,7 +39,7 @@ log = logging.getLogger(__name__)
 
 class DecoderPlanning:
     """`manifest_of(model)` raises a PeerError or PlannerError. `own`: the units that members measured themselves with;
-    `speaks(peer)`: its version of the protocol.
+    `answering`: the mesh's own model; `speaks(peer)`: its version of the protocol.
     """
 
     def __init__(
@@ -39,6 +47,7 @@ class DecoderPlanning:
         me: str,
         manifest_of: Callable[[str], Awaitable[Manifest]],
         own: Sequence[Unit],
+        answering: Manifest | None,
         speaks: Callable[[str], int],
         state: Callable[[], MeshState],
         submit: Callable[[Command], None],
@@ -47,10 +56,12 @@ class DecoderPlanning:
         self._me = me
         self._manifest_of = manifest_of
         self._own = tuple(own)
+        self._answering = answering
         self._speaks = speaks
         self._state = state
         self._submit = submit
-        self._units: dict[str, tuple[Unit, ...]] = {}  # by model
+        self._weights: dict[str, Weights] = {}  # by model
+        self._own_weights: Weights | None = None
         self._again: dict[str, float] = {}  # by model: when its manifest is asked for again
         self._fetching: dict[str, asyncio.Task[None]] = {}  # by model
         self._cores: dict[tuple[str, str], Coordinator] = {}  # by name and model
@@ -94,18 +105,32 @@ class DecoderPlanning:
         offered = {(name, decoder.model) for name, decoder in self._state().decoders.items()}
         self._cores = {key: core for key, core in self._cores.items() if key in offered}
         for name, model in sorted(offered):
-            units = self._units.get(model)
-            if units is None:
+            weights = self._weights.get(model)
+            if weights is None:
                 self._fetch(name, model)
                 continue
-            seen = planned_with(self._state(), name, units, self._own, self._speaks)
+            units, sharing = weights.units, self.sharing()
+            seen = planned_with(self._state(), name, units, self._own, self._speaks, sharing)
+            shared = shared_runs(self._state(), name, sharing)
             core = self._cores.get((name, model))
             if core is None:
-                core = self._cores[name, model] = Coordinator(self._me, units, None, seen)
+                core = self._cores[name, model] = Coordinator(self._me, units, None, seen, shared)
                 decided = core.go_on()
             else:
-                decided = core.follow(seen)
+                decided = core.follow(seen, shared)
             self._say(name, decided)
+
+    def sharing(self) -> Sharing:
+        """The weights of the models that answer in words, as far as their manifests are here."""
+        if self._own_weights is None and self._answering is not None and self._state().decoders:
+            self._own_weights = weights_of(self._answering)
+        own = {} if self._own_weights is None else {OWN: self._own_weights}
+        further = {
+            name: self._weights[decoder.model]
+            for name, decoder in self._state().decoders.items()
+            if decoder.model in self._weights
+        }
+        return Sharing({**own, **further}, self._speaks)
 
     def _say(self, name: str, decided: Sequence[Command]) -> None:
         for command in decided:
@@ -151,7 +176,7 @@ class DecoderPlanning:
     async def _fetched(self, name: str, model: str) -> None:
         try:
             manifest = await self._manifest_of(model)
-            self._units[model] = manifest.planner_units()
+            self._weights[model] = weights_of(manifest)
         except (PeerError, PlannerError) as error:
             self._again[model] = time.monotonic() + AGAIN_S
             decoder = self._state().decoders.get(name)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from itertools import pairwise
 
+from peer.coordination.decoder_planning import OWN
 from peer.state.generated.commands import PlanStage
 from peer.state.mesh_state import MeshState
 from peer.state.plan_record import whole_holders
 from planner.cost.graph_peers import IN_TABS
 from planner.model.blob_ref import BlobRef
 from planner.model.graph_manifest import GraphManifest
-from planner.model.manifest import Manifest, ManifestUnit
-from planner.model.same_units import HeldUnits, Saved, same_units, saved
-
-OWN: Final = ""  # the mesh's own model; no offer is called so
+from planner.model.manifest import Manifest
+from planner.model.same_units import HeldUnits, Saved, loaded_parts, same_units, saved, unit_contents
 
 
 def saved_by(
@@ -66,23 +64,13 @@ def _computes_in_tab(state: MeshState, peer: str) -> bool:
 
 
 def _held(name: str, manifest: Manifest, stage: PlanStage, *, in_tab: bool) -> list[HeldUnits]:
-    """The parts of a stage of a decoder, of which a process loads equal ones once: all units between the ends, and the
-    head. Rows of an embedding are read where they lie. A tab loads each stage for itself.
-    """
-    units = manifest.units
-    body = stage.first + (units[stage.first].kind == "embed")
-    head = max(body, stage.stop - (units[stage.stop - 1].kind == "head"))
+    """The parts of a stage of a decoder. A process loads equal ones once, a tab each stage for itself."""
+    units, contents = manifest.units, unit_contents(manifest)
+    shared = () if in_tab else loaded_parts([unit.kind for unit in units], stage.first, stage.stop)
+    borders = sorted({stage.first, stage.stop, *(border for part in shared for border in part)})
     found: list[HeldUnits] = []
-    for first, stop in ((stage.first, body), (body, head), (head, stage.stop)):
-        if first < stop:
-            key = "" if in_tab or first < body else _same(manifest, units[first:stop])
-            size = sum(unit.resident_bytes for unit in units[first:stop])
-            found.append(HeldUnits(name, manifest.blobs(first, stop), key, size))
+    for part in pairwise(borders):
+        key = "".join(contents[slice(*part)]) if part in shared else ""
+        size = sum(unit.resident_bytes for unit in units[slice(*part)])
+        found.append(HeldUnits(name, manifest.blobs(*part), key, size))
     return found
-
-
-def _same(manifest: Manifest, units: Sequence[ManifestUnit]) -> str:
-    """The same text for units whose graphs and weights a process makes equal sessions of."""
-    parts = [(unit.graph.sha256, unit.blob.sha256, unit.tensors, unit.kv) for unit in units]
-    shape = (manifest.weights, manifest.hidden, manifest.vocab, manifest.window, len(manifest.rotary))
-    return hashlib.sha256(repr((shape, parts)).encode()).hexdigest()

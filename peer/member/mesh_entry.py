@@ -66,7 +66,9 @@ def coordinates(mesh: MeshMember, fetcher: Fetcher, foresight: Foresight | None 
             foresight=foresight,
             freshening=freshening(links) if foresight is not None else None,
             placing=partial(Placing, fetcher.graph_manifest, links.dialer.speaks, flops),
-            decoders=partial(DecoderPlanning, view.me, fetcher.manifest, units, links.dialer.speaks),
+            decoders=partial(
+                DecoderPlanning, view.me, fetcher.manifest, units, manifest, links.dialer.speaks
+            ),
         )
 
     if foresight is not None:

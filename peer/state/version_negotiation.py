@@ -24,6 +24,7 @@ OFFERS: Final = 5  # models beside the mesh's own came with it
 DECODERS: Final = 6  # those of them that answer in words
 PICTURES: Final = 7  # prompts with rows in place of token ids
 TEAMS: Final = 8  # stages that several peers compute, each a slice
+SHARES: Final = 8  # peers of it load equal weights of models that answer in words once
 OPENS: Final = 4  # and so did OPENs that name a front, or have no settings since their asker keeps its ends
 _SPEAKS: Final = re.compile(r"(.*) speaks ([0-9]{1,4})", re.DOTALL)
 

@@ -155,9 +155,17 @@ def peak_bytes(peer: PeerProfile, weights: int, kv: int) -> int:
 
 
 def places_bytes(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> int:
-    """Bytes that all these runs take on `peer`, its overhead once."""
+    """Bytes that all these runs take on `peer`, its overhead once, beside what other models have loaded there."""
+    return peak_bytes(peer, *_added_bytes(request, peer, list(runs)))
+
+
+def _added_bytes(request: PlanRequest, peer: PeerProfile, runs: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """(weights, KV) of all these runs, without weights that other models have loaded on `peer`."""
     sizes = [stage_bytes(request, peer, *run)[:2] for run in runs]
-    return peak_bytes(peer, sum(w for w, _ in sizes), sum(kv for _, kv in sizes))
+    loaded = sum(
+        each.bytes for each in request.shared if each.peer == peer.peer and (each.first, each.stop) in runs
+    )
+    return sum(w for w, _ in sizes) - loaded, sum(kv for _, kv in sizes)
 
 
 def unable(peer: PeerProfile, unit: Unit) -> str | None:
@@ -175,8 +183,7 @@ def unable(peer: PeerProfile, unit: Unit) -> str | None:
 def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> str | None:
     """Which memory of `peer` these runs exceed, and by how much; None when they fit."""
     places = list(runs)
-    sizes = [stage_bytes(request, peer, *run)[:2] for run in places]
-    weights, kv = sum(w for w, _ in sizes), sum(kv for _, kv in sizes)
+    weights, kv = _added_bytes(request, peer, places)
     need, facts = peak_bytes(peer, weights, kv), peer.facts
     if need > peer.memory_bytes:
         what = "its stage needs" if len(places) == 1 else f"its {len(places)} places need"
@@ -410,7 +417,27 @@ def check_request(request: PlanRequest) -> None:
         ):
             check_seconds(f"peer {peer.peer}", value)
     check_links(request.links)
+    _check_shared(request)
     _check_sums(request)
+
+
+def _check_shared(request: PlanRequest) -> None:
+    if not request.shared:
+        return
+    known = profiles(request)
+    check_once("shared run", [f"{each.peer} {each.first}-{each.stop}" for each in request.shared])
+    for each in request.shared:
+        if not 0 <= each.first < each.stop <= len(request.units):
+            raise RequestError(
+                f"shared: expected runs of {len(request.units)} units, got {each.first}-{each.stop}"
+            )
+        if each.peer not in known:
+            raise RequestError(f"shared: expected peers of the request, got {each.peer[:80]!r}")
+        most = stage_bytes(request, known[each.peer], each.first, each.stop)[0]
+        if not 0 <= each.bytes <= most:
+            raise RequestError(
+                f"shared: expected 0 to {most} bytes of units {each.first}-{each.stop}, got {each.bytes}"
+            )
 
 
 def check_links(links: Sequence[Link]) -> None:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from planner.model.blob_ref import BlobRef
 from planner.model.checked_fields import canonical
 from planner.model.graph_manifest import GraphManifest
+from planner.model.manifest import Manifest
+from planner.types import UnitKind
 
 
 def same_units(manifest: GraphManifest, first: int, stop: int) -> str:
@@ -36,6 +38,43 @@ def same_units(manifest: GraphManifest, first: int, stop: int) -> str:
     ]
     ports = [[(name, *values[name]) for name in names] for names in crossing]
     return hashlib.sha256(canonical((manifest.fused, ports, units))).hexdigest()
+
+
+def unit_contents(manifest: Manifest) -> tuple[str, ...]:
+    """For each unit of a model that answers in words a text. Stages of which the texts are equal part by part
+    (`loaded_parts`), on one peer, compute in one form with equal graphs and weights, whatever models they belong to.
+    """
+    shapes = sorted(
+        {
+            canonical(
+                [
+                    unit.kind,
+                    unit.graph.sha256,
+                    [(tensor.name, tensor.dtype, tensor.shape) for tensor in unit.tensors],
+                    [(pair.heads, pair.head_size, pair.window, pair.shared) for pair in unit.kv],
+                ]
+            )
+            for unit in manifest.units
+            if unit.kind != "embed"
+        }
+    )
+    numbers = (manifest.weights, manifest.vocab, manifest.hidden, manifest.context, manifest.scratch)
+    model = hashlib.sha256(repr((numbers, manifest.rotary, shapes)).encode()).hexdigest()
+    return tuple(
+        hashlib.sha256(
+            repr((model, unit.graph.sha256, unit.blob.sha256, unit.tensors, unit.kv)).encode()
+        ).hexdigest()
+        for unit in manifest.units
+    )
+
+
+def loaded_parts(kinds: Sequence[UnitKind], first: int, stop: int) -> tuple[tuple[int, int], ...]:
+    """The parts of a stage [first, stop) of which a peer loads equal ones once: all units between the ends as a whole,
+    and the head. Rows of an embedding are read where they lie.
+    """
+    body = first + (kinds[first] == "embed")
+    head = max(body, stop - (kinds[stop - 1] == "head"))
+    return tuple((start, end) for start, end in ((body, head), (head, stop)) if start < end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from planner.types import (
     PeerProfile,
     Plan,
     PlanRequest,
+    SharedRun,
     Unit,
     UnitKind,
 )
@@ -40,6 +41,7 @@ MAX_DOMAINS = 8
 MAX_INT = 2**53 - 1  # what JSON readers in browsers keep exact
 MAX_CONTEXT = 2**24
 MAX_SESSIONS = 4096
+MAX_SHARED = 4096  # runs of units that other models have loaded
 
 Item = TypeVar("Item")
 
@@ -79,6 +81,7 @@ def request_of(parsed: object) -> PlanRequest:
         origin=None if top.raw.get("origin") is None else top.name("origin"),
         redundancy=top.integer("redundancy", MAX_REDUNDANCY),
         spare=top.flag("spare"),
+        shared=top.items("shared", _shared, MAX_SHARED),
     )
     check_request(request)
     return request
@@ -258,6 +261,16 @@ def _unit(where: str, raw: object) -> Unit:
         largest_tensor_bytes=fields.integer("largest_tensor_bytes"),
         ops=fields.items("ops", _peer_name, MAX_OPS),
         kv_positions=fields.integer("kv_positions"),
+    )
+
+
+def _shared(where: str, raw: object) -> SharedRun:
+    fields = Fields(where, raw, SharedRun)
+    return SharedRun(
+        fields.name("peer"),
+        fields.integer("first", MAX_UNITS),
+        fields.integer("stop", MAX_UNITS),
+        fields.integer("bytes"),
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.cost import evaluator, independent_copies, standbys, wording
+from planner.cost import evaluator, independent_copies, shared_runs, standbys, wording
 from planner.solvers import beam_search, held_paths, network, partition
 from planner.solvers import held_karp as exact
 from planner.solvers.network import INF, Bools, Network, Path
@@ -260,6 +260,9 @@ def missing(request: PlanRequest) -> Infeasible:
     if not request.peers:
         return Infeasible(wording.no_peers(request))
     lacking, loose = shortfall(request), shortfall(request, linked=False)
+    beside = shared_runs.shortfall(request)
+    if lacking is not None and beside and sum(size for _, size in beside) < lacking.bytes:
+        lacking = Shortfall(beside, exact=False)
     if lacking is None:
         apart = loose is not None and shortfall(replace(request, origin=None)) is not None
         limits = () if apart else _limits(request)

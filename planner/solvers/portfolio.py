@@ -14,7 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from planner.cost import evaluator, objectives
+from planner.cost import evaluator, objectives, shared_runs
 from planner.cost.objectives import Option, Wish
 from planner.cost.wording import chain, ms
 from planner.solvers import (
@@ -140,7 +140,22 @@ def solve(request: PlanRequest, wish: Wish | None = None, effort: Effort | None 
                 search.bounds.clear()  # they hold for chains in which nobody comes back
         else:
             _chains(search, search.wish)
+        _beside_others(search)
     return _outcome(search)
+
+
+def _beside_others(search: _Search) -> None:
+    """Adds chains of runs that other models have loaded, for which the solvers know no room."""
+    found = [
+        stages
+        for stages in shared_runs.chains(search.request)
+        if strategies.keeps(search.request, search.wish, stages)
+    ]
+    for stages in found:
+        search.add(stages, shared_runs.NAME)
+    if found:
+        search.ran.append(shared_runs.NAME)
+        search.bounds.clear()  # they hold where nothing is loaded yet
 
 
 def _chains(search: _Search, wish: Wish) -> None:

@@ -8,7 +8,15 @@ from typing import Any
 
 from tracing import beside, written
 
-from peer.coordination.decoder_planning import planned_with, said_of, taken_bytes
+from peer.coordination.decoder_planning import OWN as THE_OWN
+from peer.coordination.decoder_planning import (
+    Sharing,
+    Weights,
+    planned_with,
+    said_of,
+    shared_runs,
+    taken_bytes,
+)
 from peer.state.generated.commands import (
     DecoderActivated,
     DecoderOffered,
@@ -65,6 +73,10 @@ PLAN = PlanRecord(
     1,
     1,
 )
+WHOLE = PlanRecord(2**19 + 6, (PlanStage(0, 5, "b", ("a", "t"), 14 * MIB, 99, MIB),), 1, 1)
+TAIL = PlanRecord(
+    2**19 + 7, (PlanStage(0, 2, "a", (), 10 * MIB, 9, MIB), PlanStage(2, 5, "b", (), 4 * MIB, 9, MIB)), 1, 1
+)
 STATES: dict[str, tuple[Command, ...]] = {
     "one is offered": (*MEMBERS, MORE),
     "of two one has a plan": (
@@ -88,16 +100,74 @@ STATES: dict[str, tuple[Command, ...]] = {
         ModelOffered("b" * 64, "det"),
         ModelPlaced("det", 1, (RunStage(0, 3, "b", ("a",), 5 * MIB + 1),), 1, 1, ()),
     ),
+    "two have the same plan": (
+        *MEMBERS,
+        MORE,
+        LAST,
+        DecoderPlanned("more", WHOLE),
+        DecoderActivated("more", WHOLE.version),
+        DecoderPlanned("last", WHOLE),
+    ),
+    "two are cut otherwise": (
+        *MEMBERS,
+        MORE,
+        LAST,
+        DecoderPlanned("last", TAIL),
+        DecoderActivated("last", TAIL.version),
+        DecoderPlanned("last", WHOLE),
+        DecoderPlanned("more", TAIL),
+    ),
+    "one graph is offered twice": (
+        *MEMBERS,
+        MORE,
+        ModelOffered("b" * 64, "det"),
+        ModelPlaced("det", 1, (RunStage(0, 3, "b", ("a",), 5 * MIB + 1),), 1, 1, ()),
+        ModelOffered("b" * 64, "again"),
+        ModelPlaced("again", 1, (RunStage(0, 3, "b", (), 5 * MIB + 1),), 1, 1, ()),
+    ),
     "a component is wished": (*MEMBERS, LAST, PlanWished("optimal", "latency"), MORE),
 }
 
 
+# What each model has for its units, by name: "last" is equal to "more" but for its first block.
+CONTENTS = {
+    THE_OWN: ("o0", "o1", "o2", "o3", "o4", "h"),
+    "more": ("e", "m1", "m2", "m3", "h"),
+    "last": ("e", "m1", "m2", "m3", "h"),
+}
+TUNED = {**CONTENTS, "last": ("e", "n1", "m2", "m3", "h")}
+
+
 def speaks(peer: str) -> int:
-    return 5 if peer == "old" else 6
+    return {"old": 5, "a": 7}.get(peer, 8)
+
+
+def sharing(contents: dict[str, tuple[str, ...]]) -> Sharing:
+    models = {
+        name: Weights(UNITS_OWN if name == THE_OWN else UNITS_MORE, texts) for name, texts in contents.items()
+    }
+    return Sharing(models, speaks)
+
+
+def shared(state: MeshState, contents: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    known = sharing(contents)
+    return {
+        "contents": {name: list(texts) for name, texts in contents.items()},
+        "taken": {name: taken_bytes(state, name, known) for name in ("", *sorted(state.decoders))},
+        "runs": {
+            name: [[run.peer, run.first, run.stop, run.bytes] for run in shared_runs(state, name, known)]
+            for name in sorted(state.decoders)
+        },
+    }
 
 
 def unit(each: Unit) -> dict[str, Any]:
-    return {"name": each.name, "kind": each.kind, "flops_per_token": each.flops_per_token}
+    return {
+        "name": each.name,
+        "kind": each.kind,
+        "flops_per_token": each.flops_per_token,
+        "weight_bytes": each.weight_bytes,
+    }
 
 
 def seen(state: MeshState, name: str, own: tuple[Unit, ...]) -> dict[str, Any]:
@@ -128,6 +198,7 @@ def row(what: str, commands: tuple[Command, ...]) -> dict[str, Any]:
         "what": what,
         "commands": [encode_command(command).decode() for command in commands],
         "taken": {name: taken_bytes(state, name) for name in ("", *sorted(state.decoders))},
+        "shared": [shared(state, contents) for contents in (CONTENTS, TUNED)],
         "seen": [seen(state, name, own) for name in sorted(state.decoders) for own in (UNITS_OWN, ALONE)],
     }
 
@@ -140,6 +211,7 @@ def text() -> str:
     )
     tables = {
         "units": [unit(each) for each in UNITS_MORE],
+        "own": [unit(each) for each in UNITS_OWN],
         "speaks": [[peer, speaks(peer)] for peer in PEERS],
         "states": [row(what, commands) for what, commands in STATES.items()],
         "said": [

@@ -13,7 +13,7 @@ import pytest
 
 from peer.coordination.coordinator import Coordinator
 from peer.coordination.coordinator_service import Coordinating
-from peer.coordination.decoder_planning import planned_with, taken_bytes
+from peer.coordination.decoder_planning import Sharing, planned_with, taken_bytes, weights_of
 from peer.coordination.decoder_planning_service import DecoderPlanning
 from peer.errors import BadCommand, CannotServe
 from peer.replication.leader_client import spelled
@@ -43,8 +43,13 @@ def units(mib: int) -> tuple[Unit, ...]:
     return tuple(Unit(f"{kind}", kind, mib * MIB, 2000, 0, 64) for kind in KINDS)
 
 
-SMALL, LARGE, LOST = ("b" * 64, "c" * 64, "d" * 64)
-KNOWN = {SMALL: units(10), LARGE: units(500)}
+SMALL, LARGE, LOST, TWIN, TUNED = ("b" * 64, "c" * 64, "d" * 64, "e" * 64, "f" * 64)
+KNOWN = {SMALL: units(10), LARGE: units(500), TWIN: units(10), TUNED: units(10)}
+BLOBS = {SMALL: "same", LARGE: "large", TWIN: "same", TUNED: "tuned"}
+
+
+def speaks(peer: str) -> int:
+    return 7 if peer == "old" else 8
 
 
 def offer(name: str, model: str = SMALL) -> DecoderOffered:
@@ -54,13 +59,17 @@ def offer(name: str, model: str = SMALL) -> DecoderOffered:
 async def manifest_of(model: str) -> Manifest:
     if model not in KNOWN:
         raise CannotServe("the store does not have it")
-    return cast(Manifest, SimpleNamespace(planner_units=lambda: KNOWN[model]))
+    graph, blob = SimpleNamespace(sha256="graph"), SimpleNamespace(sha256=BLOBS[model])
+    stored = [SimpleNamespace(kind=kind, graph=graph, blob=blob, tensors=(), kv=()) for kind in KINDS]
+    numbers = {"weights": "f32", "vocab": 9, "hidden": 4, "context": 128, "scratch": 1, "rotary": ()}
+    made = SimpleNamespace(planner_units=lambda: KNOWN[model], units=tuple(stored), **numbers)
+    return cast(Manifest, made)
 
 
 @asynccontextmanager
 async def led(state: MeshState) -> AsyncIterator[Coordinating]:
     """A mesh that `a` owns and leads; everybody speaks the newest version."""
-    planning = partial(DecoderPlanning, "a", manifest_of, OWN, lambda _: 6)
+    planning = partial(DecoderPlanning, "a", manifest_of, OWN, None, speaks)
     core = Coordinator("a", OWN, None, grown(state, RoleGiven("a", "owner")))
     made = Coordinating(core, NoLog(), lambda _: True, decoders=planning)
     made.begin("")
@@ -113,13 +122,65 @@ async def test_each_has_what_the_others_leave_and_one_that_nobody_can_hold_leave
         made.submit(offer("large", LARGE))
         await until(lambda: made.state.decoders["large"].refused != "")
         assert "MiB" in made.state.decoders["large"].refused
-        made.submit(offer("most"))
+        made.submit(offer("most", TUNED))
         await loaded(made, "most")
         assert seen_as(made.state, "more").serving() is not None
         lent = {
             peer: found.profile.memory_bytes for peer, found in made.state.members.items() if found.profile
         }
         assert all(taken + MIB <= lent[peer] for peer, taken in taken_bytes(made.state).items())
+
+
+async def sharing_of(made: Coordinating) -> Sharing:
+    models = {name: decoder.model for name, decoder in made.state.decoders.items()}
+    return Sharing({name: weights_of(await manifest_of(model)) for name, model in models.items()}, speaks)
+
+
+async def test_a_model_fits_that_has_its_weights_loaded_by_another_and_no_third_takes_their_place() -> None:
+    async with led(mesh(a=20, b=60)) as made:
+        made.submit(offer("more"))
+        await loaded(made, "more")
+        made.submit(offer("tuned", TUNED))  # as large, with other weights
+        await until(lambda: made.state.decoders["tuned"].refused != "")
+        assert "MiB" in made.state.decoders["tuned"].refused
+        made.submit(ModelWithdrawn("tuned"))
+        made.submit(offer("twin", TWIN))
+        await loaded(made, "twin")
+        plan = made.state.decoders["twin"].plan
+        assert plan is not None
+        assert [(s.primary, s.first, s.stop) for s in plan.stages] == [("b", 0, 4)]
+        taken = taken_bytes(made.state, sharing=await sharing_of(made))
+        assert taken["b"] == 50 * MIB, "all units of one, and the embedding of the other"
+        assert taken_bytes(made.state)["b"] == 80 * MIB
+        made.submit(ModelWithdrawn("more"))
+        assert taken_bytes(made.state, sharing=await sharing_of(made))["b"] == 40 * MIB
+        assert seen_as(made.state, "twin").serving() is not None
+
+
+async def test_what_a_model_lacks_is_said_without_what_others_have_loaded_of_it() -> None:
+    async with led(mesh(a=10, b=45)) as made:
+        made.submit(offer("more"))
+        await loaded(made, "more")
+        made.submit(offer("twin", TWIN))
+        await until(lambda: made.state.decoders["twin"].refused != "")
+        assert "needs at most 6 MiB more on b" in made.state.decoders["twin"].refused
+
+
+@pytest.mark.parametrize(
+    ("peer", "provider", "shares"), [("b", "cpu", True), ("old", "cpu", False), ("b", "wasm", False)]
+)
+async def test_weights_are_shared_where_peers_load_them_once(peer: str, provider: str, shares: bool) -> None:
+    state = grown(mesh(a=20), *member(peer, 60, ["a"], provider=provider))
+    async with led(state) as made:
+        made.submit(offer("more"))
+        await loaded(made, "more")
+        made.submit(offer("twin", TWIN))
+        await until(
+            lambda: (
+                made.state.decoders["twin"].proposed is not None or made.state.decoders["twin"].refused != ""
+            )
+        )
+        assert (made.state.decoders["twin"].refused == "") == shares
 
 
 async def test_a_manifest_that_cannot_be_had_is_said() -> None:

@@ -31,6 +31,7 @@ import {
   type PlanRequest,
   readyToServe,
   type Serving,
+  type SharedRun,
   type Unnumbered,
   unusable,
 } from './plan_request';
@@ -82,9 +83,18 @@ export class Coordinator {
   private pending = false; // something came since the last plan was made
   private stays = false; // and it was surroundings alone: who serves stays, others may stand by
 
-  constructor(me: string, units: readonly PlannerUnit[], state: MeshState) {
+  private shared: readonly SharedRun[];
+
+  /** `shared`: where other models have the weights of these units loaded. */
+  constructor(
+    me: string,
+    units: readonly PlannerUnit[],
+    state: MeshState,
+    shared: readonly SharedRun[] = [],
+  ) {
     this.me = me;
     this.units = units;
+    this.shared = shared;
     this.state = state;
     this.joined = [...state.members.keys()];
   }
@@ -180,12 +190,13 @@ export class Coordinator {
   }
 
   /**
-   * Takes a state that another coordinator builds, which this one plans a further model in; what follows from it at
-   * once.
+   * Takes a state that another coordinator builds, which this one plans a further model in, and where other models have
+   * its weights loaded; what follows from it at once.
    */
-  follow(state: MeshState): readonly Command[] {
+  follow(state: MeshState, shared: readonly SharedRun[] = []): readonly Command[] {
     const before = standing(this.state);
     this.state = state;
+    this.shared = shared;
     if (before === standing(state)) return this.followUps();
     this.needed = false;
     return this.goOn();
@@ -238,11 +249,12 @@ export class Coordinator {
     }
     if (ready.length === 0) return null; // nobody has measured yet
     const known = ready.map(({ peer, profile }) => [peer, profile === null ? null : shown(profile)]);
-    const key = JSON.stringify([model, cuts, wish, protection, this.lost().length > 0, known]);
+    const { shared } = this;
+    const key = JSON.stringify([model, cuts, wish, protection, this.lost().length > 0, known, shared]);
     if (key === this.plannedKey) return null;
     this.plannedKey = key;
     const here = new Set(ready.map(({ peer }) => peer));
-    return { request: planRequest(this.state, this.units, spared, this.stagesNow(here)), key };
+    return { request: planRequest(this.state, this.units, spared, this.stagesNow(here), shared), key };
   }
 
   /** The stages that serve, or of the plan that can serve no more, of whose peers some are not `here`. */
@@ -402,7 +414,11 @@ export class Coordinator {
     const { state } = this;
     const lost = this.lost();
     if (state.model === null || lost.length === 0) return null;
-    const found = heldPlan(planRequest(state, this.units, this.silent()), this.held(), lost);
+    const found = heldPlan(
+      planRequest(state, this.units, this.silent(), null, this.shared),
+      this.held(),
+      lost,
+    );
     if (found === null) return null;
     const borders = found.stages.slice(0, -1).map(({ stop }) => stop);
     if (state.cuts !== null && JSON.stringify(borders) !== JSON.stringify(state.cuts)) return null;

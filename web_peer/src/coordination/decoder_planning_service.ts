@@ -11,8 +11,16 @@ import type { Manifest } from '../planner/manifest';
 import type { Command } from '../state/member_commands';
 import type { MeshState } from '../state/mesh_state';
 import { Coordinator, type Wanted } from './coordinator';
-import { plannedWith, saidOf } from './decoder_planning';
-import { type Planned, type PlannerUnit, plannerUnits, type PlanRequest } from './plan_request';
+import {
+  OWN,
+  plannedWith,
+  saidOf,
+  sharedRuns,
+  type Sharing,
+  type Weights,
+  weightsOf,
+} from './decoder_planning';
+import type { Planned, PlannerUnit, PlanRequest } from './plan_request';
 
 const AGAIN_MS = 10_000; // between tries to get a manifest that could not be had
 const PLAN_AGAIN_MS = 5000; // after a planner that did not answer
@@ -23,6 +31,7 @@ export interface DecoderSurroundings {
   /** Raises a PeerError. */
   manifestOf(model: string): Promise<Manifest>;
   readonly own: readonly PlannerUnit[]; // with which members measured themselves
+  readonly answering: Manifest | null; // the mesh's own model
   speaks(peer: string): number; // the version of the protocol that it was heard to speak
   /** A plan of a planner; null: none answers now. Raises a PeerError where it refuses. */
   plan(request: PlanRequest): Promise<Planned | null>;
@@ -45,7 +54,8 @@ interface Core {
 export class DecoderPlanning {
   private readonly around: DecoderSurroundings;
   private readonly led: Led;
-  private readonly units = new Map<string, readonly PlannerUnit[]>(); // by model
+  private readonly weights = new Map<string, Weights>(); // by model
+  private ownWeights: Weights | null = null;
   private readonly againMs = new Map<string, number>(); // by model: when its manifest is asked for again
   private readonly fetching = new Set<string>(); // models
   private cores = new Map<string, Core>(); // by name and model
@@ -101,20 +111,36 @@ export class DecoderPlanning {
     const keys = new Set(offered.map(keyOf));
     this.cores = new Map([...this.cores].filter(([key]) => keys.has(key)));
     for (const { name, model } of offered.sort((a, b) => (a.name < b.name ? -1 : 1))) {
-      const units = this.units.get(model);
-      if (units === undefined) {
+      const weights = this.weights.get(model);
+      if (weights === undefined) {
         this.fetch(name, model);
         continue;
       }
       const { around } = this;
-      const seen = plannedWith(this.led.state, name, units, around.own, (peer) => around.speaks(peer));
+      const { units } = weights;
+      const speaks = (peer: string): number => around.speaks(peer);
+      const sharing = this.sharing();
+      const seen = plannedWith(this.led.state, name, units, around.own, speaks, sharing);
+      const shared = sharedRuns(this.led.state, name, sharing);
       const known = this.cores.get(keyOf({ name, model }));
       if (known === undefined) {
-        const core = new Coordinator(this.led.me, units, seen);
+        const core = new Coordinator(this.led.me, units, seen, shared);
         this.cores.set(keyOf({ name, model }), { name, model, core });
         this.say(name, core.goOn());
-      } else this.say(name, known.core.follow(seen));
+      } else this.say(name, known.core.follow(seen, shared));
     }
+  }
+
+  /** The weights of the models that answer in words, as far as their manifests are here. */
+  private sharing(): Sharing {
+    const { around } = this;
+    if (around.answering !== null) this.ownWeights ??= weightsOf(around.answering);
+    const own: [string, Weights][] = this.ownWeights === null ? [] : [[OWN, this.ownWeights]];
+    const further = [...this.led.state.decoders].flatMap(([name, { model }]): [string, Weights][] => {
+      const weights = this.weights.get(model);
+      return weights === undefined ? [] : [[name, weights]];
+    });
+    return { models: new Map([...own, ...further]), speaks: (peer) => around.speaks(peer) };
   }
 
   private say(name: string, decided: readonly Command[]): void {
@@ -167,7 +193,7 @@ export class DecoderPlanning {
 
   private async fetched(name: string, model: string): Promise<void> {
     try {
-      this.units.set(model, plannerUnits(await this.around.manifestOf(model)));
+      this.weights.set(model, weightsOf(await this.around.manifestOf(model)));
     } catch (error) {
       this.againMs.set(model, performance.now() + AGAIN_MS);
       if (!(error instanceof PeerError)) throw error;

@@ -12,7 +12,7 @@ import type { LinkFacts, PlanStage, Profile } from '../state/generated/commands'
 import { holds } from '../state/mesh_state';
 import { type Run, teamOf } from '../state/plan_record';
 import { byBytes } from '../wire/utf8_order';
-import { type PlanRequest, stageBytes, type Unnumbered } from './plan_request';
+import { type Measured, type PlanRequest, stageBytes, type Unnumbered } from './plan_request';
 
 type Place = Pick<PlanStage, 'first' | 'stop' | 'primary' | 'helpers' | 'shares'>;
 export type Held = ReadonlyMap<string, readonly Run[]>;
@@ -40,7 +40,7 @@ export function planOf(
   const roomy = places.every(({ primary }) => {
     const profile = facts.get(primary);
     const runs = places.filter((place) => place.primary === primary);
-    return profile !== undefined && fits(request, profile, runs);
+    return profile !== undefined && fits(request, { peer: primary, profile }, runs);
   });
   if (!roomy || !linked(request, places)) return null;
   return recordOf(request, places, standbysOf(request, held, places), why);
@@ -160,7 +160,7 @@ function standbysOf(
       ({ peer, profile }) =>
         !teamOf(place).includes(peer) &&
         reached(request, places, place, peer) &&
-        fits(request, profile, [...(runs.get(peer)?.values() ?? []), place]),
+        fits(request, { peer, profile }, [...(runs.get(peer)?.values() ?? []), place]),
     );
     const liked = able
       .map(({ peer, profile }) => ({
@@ -229,12 +229,15 @@ function reached(request: PlanRequest, places: readonly Place[], place: Place, p
 }
 
 /** Whether a peer has the memory for all these runs; the same run twice counts once. */
-function fits(request: PlanRequest, profile: Profile, runs: readonly Run[]): boolean {
+function fits(request: PlanRequest, { peer, profile }: Measured, runs: readonly Run[]): boolean {
   const distinct = new Map(runs.map((run) => [`${run.first} ${run.stop}`, run]));
   let need = profile.overheadBytes;
   for (const { first, stop } of distinct.values()) {
     const { weightBytes, kvBytes } = stageBytes(request, profile, first, stop);
-    need += weightBytes + kvBytes;
+    const loaded = request.shared.find(
+      (each) => each.peer === peer && each.first === first && each.stop === stop,
+    );
+    need += weightBytes - (loaded?.bytes ?? 0) + kvBytes;
   }
   return need <= profile.memoryBytes;
 }

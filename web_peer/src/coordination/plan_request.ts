@@ -78,8 +78,10 @@ export const YARDSTICK_UNITS: readonly PlannerUnit[] = [
   },
 ];
 
+export type Holding = 'mapped' | 'packed' | 'wide';
+
 /** How a peer keeps weights: processes map them, tabs hold them packed on a GPU or as float32. */
-function holdingOf({ provider }: Profile): 'mapped' | 'packed' | 'wide' {
+export function holdingOf({ provider }: Profile): Holding {
   if (provider === 'wasm') return 'wide';
   return provider === 'webgpu' ? 'packed' : 'mapped';
 }
@@ -97,12 +99,24 @@ export function readyToServe(state: MeshState): readonly Member[] {
     .sort((a, b) => byBytes(a.peer, b.peer));
 }
 
-/** What the planner is told: who may serve, what each unit takes, and what serves already. */
+/**
+ * Units [first, stop) that `peer` may have as a stage with `bytes` of weights less: another model has equal ones loaded
+ * there. Runs with 0 are where another model of that sort is cut.
+ */
+export interface SharedRun {
+  readonly peer: string;
+  readonly first: number;
+  readonly stop: number;
+  readonly bytes: number;
+}
+
+/** What the planner is told: who may serve, what each unit takes, what serves already, and what others have loaded. */
 export interface PlanRequest {
   readonly state: MeshState;
   readonly units: readonly PlannerUnit[];
   readonly peers: readonly Measured[];
   readonly serving: Serving | null;
+  readonly shared: readonly SharedRun[];
 }
 
 /** The stages that serve. */
@@ -112,17 +126,27 @@ export interface Serving {
   readonly first: readonly number[]; // places that are lost, in the order of their repair
 }
 
-/** What the planner is asked: the members but those of `without`, and the stages of `serving` to compare with. */
+/**
+ * What the planner is asked: the members but those of `without`, and the stages of `serving` to compare with; `shared`:
+ * where other models have the weights of these units loaded.
+ */
 export function planRequest(
   state: MeshState,
   units: readonly PlannerUnit[],
   without: ReadonlySet<string> = new Set(),
   serving: Serving | null = null,
+  shared: readonly SharedRun[] = [],
 ): PlanRequest {
   const peers = readyToServe(state).flatMap(({ peer, profile }) =>
     profile === null || without.has(peer) ? [] : [{ peer, profile }],
   );
-  return { state, units, peers, serving };
+  const here = new Set(peers.map(({ peer }) => peer));
+  return { state, units, peers, serving, shared: shared.filter(({ peer }) => here.has(peer)) };
+}
+
+/** Weights of a unit in memory on a peer that keeps them this way. */
+export function heldBytes(unit: PlannerUnit, holding: Holding): number {
+  return { mapped: unit.weightBytes, packed: unit.packedBytes, wide: unit.wideBytes }[holding];
 }
 
 /** (weights, KV of every promised session at full context, overhead) of units [first, stop) on a peer. */
@@ -135,9 +159,7 @@ export function stageBytes(
   const holding = holdingOf(profile);
   const { context = 0, sessions = 0 } = state.model ?? {};
   const run = units.slice(first, stop);
-  const weights = run.map(({ weightBytes, packedBytes: packed, wideBytes: wide }) =>
-    holding === 'mapped' ? weightBytes : holding === 'packed' ? packed : wide,
-  );
+  const weights = run.map((unit) => heldBytes(unit, holding));
   const kv = run.map(
     ({ kvBytesPerToken, kvPositions = context }) =>
       kvBytesPerToken * Math.min(kvPositions, context) * sessions,
@@ -172,7 +194,7 @@ export function unusable(profile: Profile, units: readonly PlannerUnit[]): strin
 
 /** JSON as planner/service/planning_service.py reads it. */
 export function encodeRequest(request: PlanRequest): string {
-  const { state, units, peers } = request;
+  const { state, units, peers, shared } = request;
   const { model, protection, links } = state;
   const here = new Set(peers.map(({ peer }) => peer));
   const seconds = (table: ReadonlyMap<string, number>): Record<string, number> =>
@@ -215,6 +237,7 @@ export function encodeRequest(request: PlanRequest): string {
     objective: model?.objective ?? 'latency',
     redundancy: protection.redundancyMilli,
     spare: protection.spare,
+    ...(shared.length > 0 ? { shared } : {}),
     ...wishOf(state),
     ...servingOf(request),
   });

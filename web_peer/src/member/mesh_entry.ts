@@ -55,7 +55,7 @@ export function coordinates(
       askPlanner(mesh.link.server, request, mesh.signal);
     const speaks = (peer: string): number => links.speaks(peer);
     const around = {
-      decoders: { manifestOf, own: units, speaks, plan },
+      decoders: { manifestOf, own: units, answering: manifest, speaks, plan },
       mayCompute: (peer: string) => peer === me || mayCompute(client, peer),
       connected: (peer: string) => links.isConnected(peer),
       speaks,

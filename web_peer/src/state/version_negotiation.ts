@@ -18,6 +18,7 @@ const OFFERS = 5; // models beside the mesh's own came with it
 export const DECODERS = 6; // those of them that answer in words
 export const PICTURES = 7; // prompts with rows in place of token ids
 export const TEAMS = 8; // stages that several peers compute, each a slice
+export const SHARES = 8; // peers of it load equal weights of models that answer in words once
 export const OPENS = 4; // and so did OPENs that name a front, or have no settings since their asker keeps its ends
 const SPEAKS = /^(.*) speaks ([0-9]{1,4})$/s;
 

@@ -2,10 +2,15 @@
 
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 
-import { plannedWith, saidOf, takenBytes } from '../../src/coordination/decoder_planning';
+import { OWN, plannedWith, saidOf, sharedRuns, takenBytes } from '../../src/coordination/decoder_planning';
 import { DecoderPlanning } from '../../src/coordination/decoder_planning_service';
 import { Coordinator } from '../../src/coordination/coordinator';
-import type { Planned, PlannerUnit, PlanRequest } from '../../src/coordination/plan_request';
+import {
+  encodeRequest,
+  type Planned,
+  type PlannerUnit,
+  type PlanRequest,
+} from '../../src/coordination/plan_request';
 import { BadCommand, CannotServe } from '../../src/errors';
 import type { Manifest } from '../../src/planner/manifest';
 import { seenAs } from '../../src/state/decoder_sight';
@@ -17,14 +22,21 @@ interface SaidUnit {
   readonly name: string;
   readonly kind: PlannerUnit['kind'];
   readonly flops_per_token: number;
+  readonly weight_bytes: number;
 }
 interface Vectors {
   readonly units: readonly SaidUnit[];
+  readonly own: readonly SaidUnit[];
   readonly speaks: readonly (readonly [string, number])[];
   readonly states: readonly {
     what: string;
     commands: string[];
     taken: Record<string, Record<string, number>>;
+    shared: readonly {
+      contents: Record<string, string[]>;
+      taken: Record<string, Record<string, number>>;
+      runs: Record<string, readonly [string, number, number, number][]>;
+    }[];
     seen: readonly { name: string; own: SaidUnit[]; last_version: number; members: unknown }[];
   }[];
   readonly said: readonly (readonly [string, string])[];
@@ -36,13 +48,35 @@ vi.stubGlobal('reportError', (error: unknown) => {
 
 const VECTORS = vectors('decoder_planning') as Vectors;
 const command = (text: string): Command => decodeCommand(new TextEncoder().encode(text));
-const unit = ({ name, kind, flops_per_token: flopsPerToken }: SaidUnit): PlannerUnit => ({
-  ...{ name, kind, flopsPerToken, weightBytes: 0, packedBytes: 0, wideBytes: 0 },
+const unit = (said: SaidUnit): PlannerUnit => ({
+  ...{ name: said.name, kind: said.kind, flopsPerToken: said.flops_per_token },
+  ...{ weightBytes: said.weight_bytes, packedBytes: 1, wideBytes: 2 },
   ...{ kvBytesPerToken: 0, outBytesPerToken: 4 },
 });
 
-describe.each(VECTORS.states)('$what', ({ commands, taken, seen }) => {
+const VERSIONS = new Map(VECTORS.speaks);
+const speaks = (peer: string): number => VERSIONS.get(peer) ?? 0;
+
+describe.each(VECTORS.states)('$what', ({ commands, taken, shared, seen }) => {
   const state = commands.map(command).reduce(apply, EMPTY_STATE);
+
+  it('what is loaded once', () => {
+    for (const { contents, taken: once, runs } of shared) {
+      const models = new Map(
+        Object.entries(contents).map(([name, texts]) => [
+          name,
+          { units: (name === OWN ? VECTORS.own : VECTORS.units).map(unit), contents: texts },
+        ]),
+      );
+      for (const [name, bytes] of Object.entries(once)) {
+        expect(Object.fromEntries(takenBytes(state, name, { models, speaks }))).toEqual(bytes);
+      }
+      for (const [name, found] of Object.entries(runs)) {
+        const told = sharedRuns(state, name, { models, speaks });
+        expect(told.map(({ peer, first, stop, bytes }) => [peer, first, stop, bytes])).toEqual(found);
+      }
+    }
+  });
 
   it('what others take', () => {
     for (const [name, bytes] of Object.entries(taken)) {
@@ -52,8 +86,6 @@ describe.each(VECTORS.states)('$what', ({ commands, taken, seen }) => {
 
   it('memory and times of each peer', () => {
     for (const { name, own, last_version: version, members } of seen) {
-      const versions = new Map(VECTORS.speaks);
-      const speaks = (peer: string): number => versions.get(peer) ?? 0;
       const found = plannedWith(state, name, VECTORS.units.map(unit), own.map(unit), speaks);
       const told = [...found.members].map(([peer, { compute, profile }]) => [
         peer,
@@ -120,7 +152,7 @@ class Mesh {
         model === LOST
           ? Promise.reject(new CannotServe('the store does not have it'))
           : Promise.resolve(MANIFEST),
-      ...{ own: UNITS, speaks: () => 6 },
+      ...{ own: UNITS, answering: null, speaks: () => 8 },
       plan: (request: PlanRequest) => {
         this.asked.push(request);
         return Promise.resolve(this.answers(request));
@@ -152,8 +184,8 @@ class Mesh {
 
 const MANIFEST = {
   units: VECTORS.units.map(({ name, kind, flops_per_token: flopsPerToken }) => ({
-    ...{ name, kind, flopsPerToken, residentBytes: 0, kvBytesPerToken: 0, outBytesPerToken: 4 },
-    ...{ tensors: [], kv: [], weights: [] },
+    ...{ name, kind, flopsPerToken, residentBytes: 7, kvBytesPerToken: 0, outBytesPerToken: 4 },
+    ...{ tensors: [], kv: [], graph: { sha256: 'g' }, blob: { sha256: name } },
   })),
   window: 0,
 } as unknown as Manifest;
@@ -231,3 +263,26 @@ it('what is held is for who holds it to say', () => {
   expect(() => core.told('b', said('more', 'b', 6))).toThrow('runs of the 5 units of more');
   expect(() => core.told('b', said('none', 'b', 1))).toThrow(BadCommand);
 });
+
+it('a planner is told where the weights of a further model are loaded already', async () => {
+  const mesh = new Mesh();
+  mesh.offer('more');
+  await settle();
+  mesh.offer('twin');
+  await settle();
+  const [first, second] = mesh.asked;
+  expect(first?.shared).toEqual([]);
+  const [stage] = mesh.state.decoders.get('more')?.proposed?.stages ?? [];
+  const process = [stage?.primary, ...(stage?.standbys ?? [])].filter((peer) => peer !== 't' && peer !== 'g');
+  expect(process).not.toEqual([]);
+  const count = UNITS.length;
+  expect(second?.shared).toEqual(
+    process.sort().map((peer) => ({ peer, first: 0, stop: count, bytes: 7 * (count - 1) })),
+  );
+  const said = JSON.parse(encodeRequest(second ?? raise())) as { shared: unknown };
+  expect(said.shared).toEqual(second?.shared);
+});
+
+function raise(): never {
+  throw new Error('nothing was asked');
+}

@@ -145,7 +145,12 @@ it('what was compared with stages that serve no more is asked for anew', () => {
 describe('what a service says of the stages that serve', () => {
   const coordinator = replayed(before.slice(0, -1));
   const request: PlanRequest = {
-    ...{ state: coordinator.state, units: UNITS, serving: { stages: [], lost: false, first: [] } },
+    ...{
+      shared: [],
+      state: coordinator.state,
+      units: UNITS,
+      serving: { stages: [], lost: false, first: [] },
+    },
     peers: [...coordinator.state.members.values()].flatMap(({ peer, profile }) =>
       profile === null ? [] : [{ peer, profile }],
     ),
