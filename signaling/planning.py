@@ -21,8 +21,10 @@ LOOK_S: Final = 0.5  # for whoever asked and left
 RETRY_AFTER_S: Final = 1
 
 
-def add_planning_route(app: web.Application, planning: Planning, limits: Limits, metrics: Metrics) -> None:
-    """POST /plan. What `planning` makes is cancelled at the time limit, and when the one who asked is gone."""
+def add_planning_route(
+    app: web.Application, path: str, planning: Planning, limits: Limits, metrics: Metrics
+) -> None:
+    """POST `path`. What `planning` makes is cancelled at the time limit, and when the one who asked is gone."""
 
     async def answer_plan(request: web.Request) -> web.Response:
         if request.content_type != "application/json":
@@ -49,7 +51,7 @@ def add_planning_route(app: web.Application, planning: Planning, limits: Limits,
             raise web.HTTPBadRequest(text=f"{error}\n") from error
         return web.Response(body=answer, content_type="application/json")
 
-    app.router.add_post("/plan", answer_plan)
+    app.router.add_post(path, answer_plan)
 
 
 async def _body(request: web.Request, most: int) -> bytes:

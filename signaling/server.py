@@ -11,9 +11,10 @@ import logging
 import secrets
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from aiohttp import WSCloseCode, WSMsgType, web
@@ -429,9 +430,12 @@ class SignalingServer:
 
 
 def create_app(
-    options: ServerOptions, store: Store | None, planning: Planning, connections: HttpConnections
+    options: ServerOptions,
+    store: Store | None,
+    plans: Mapping[str, Planning],
+    connections: HttpConnections,
 ) -> web.Application:
-    """The web application: WebSocket rooms, store, planning, health and metrics."""
+    """The web application: WebSocket rooms, store, what plans by path, health and metrics."""
     server = SignalingServer(options)
     app = web.Application(
         middlewares=[connections.middleware, server.guard], client_max_size=options.policy.limits.plan_bytes
@@ -450,7 +454,8 @@ def create_app(
     app.router.add_get("/metrics", metrics)
     app.router.add_get("/ws", server.handle, allow_head=False)
     add_store_routes(app, store, server.metrics)
-    add_planning_route(app, planning, options.policy.limits, server.metrics)
+    for path, planning in plans.items():
+        add_planning_route(app, path, planning, options.policy.limits, server.metrics)
     app.cleanup_ctx.append(server.lend_anew)
     app.on_shutdown.append(server.stop)
     return app
@@ -458,11 +463,15 @@ def create_app(
 
 @asynccontextmanager
 async def serve(
-    options: ServerOptions, store: Store | None = None, planning: Planning | None = None
+    options: ServerOptions,
+    store: Store | None = None,
+    planning: Planning | None = None,
+    placing: Callable[[PlanningJobs, bytes], Awaitable[bytes]] | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Listen until the block ends. PortInUse, BadCertificate or ServerError when that cannot be.
 
-    `planning` None: by what the request says alone, in processes of the server's own.
+    `planning` None: by what the request says alone, in processes of the server's own. `placing`: answers where units
+    of offered models run, in these processes; None: nobody does here.
     """
     context = tls_context(options.tls) if options.tls is not None else None
     own = PlanningJobs()  # no process before the first plan
@@ -470,8 +479,11 @@ async def serve(
     if options.behind_proxy:  # whose address all of them have
         room = replace(room, most_of_address=room.most)
     connections = HttpConnections(room)
+    plans: dict[str, Planning] = {"/plan": planning or own.plan_bytes}
+    if placing is not None:
+        plans["/place"] = partial(placing, own)
     runner = web.AppRunner(
-        create_app(options, store, planning or own.plan_bytes, connections),
+        create_app(options, store, plans, connections),
         handle_signals=False,
         shutdown_timeout=CLOSE_WITHIN_S,
     )

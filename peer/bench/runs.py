@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from peer.coordination.offer_placement import next_version
+from peer.coordination.offer_promotion import next_version
 from peer.dataflow.value_codec import Array
 from peer.errors import CannotServe
 from peer.launch.local_mesh import joined

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import segno
@@ -18,6 +19,7 @@ from peer.cli.arguments.plan_goal import wish_of
 from peer.cli.fairness_view import fairness_of
 from peer.cli.gateway_beside import beside, embedder_beside, measured
 from peer.coordination.history_writer import open_history
+from peer.coordination.placement_answers import answered
 from peer.coordination.plan_forecast import Foresight
 from peer.errors import BadCommand, CannotServe, StateUnusable
 from peer.launch.defaults import default_name
@@ -254,7 +256,8 @@ async def signaling(args: argparse.Namespace) -> int:
         tls=tls_of(args),
     )
     with interrupts() as ctrl:
-        async with run_server(options, Store(args.store)) as server:
+        store = Store(args.store)
+        async with run_server(options, store, placing=partial(answered, store)) as server:
             say("peers meet here; give this address to shoal serve --signaling")
             out.print(server.url, markup=False)
             if options.web_app is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from peer.coordination.decoder_planning import taken_bytes
+from peer.coordination.offer_promotion import next_version, stands
 from peer.coordination.planner_goal import wished
 from peer.limits import MAX_INT, MAX_TEXT
 from peer.state.generated.commands import (
@@ -23,7 +24,7 @@ from peer.state.generated.commands import (
     Protection,
     RunStage,
 )
-from peer.state.mesh_state import AWAY, MICRO, MeshState, planner_link, planner_profile
+from peer.state.mesh_state import MICRO, MeshState, planner_link, planner_profile
 from peer.state.offers import Offers
 from peer.state.version_negotiation import OFFERS
 from planner.cost.graph_cost import (
@@ -349,7 +350,7 @@ def placed(
             return None
         return ModelPlaced(name, next_version(state, offer), (), 0, 0, why)
     named = {peer for stage in found.stages for peer in (stage.primary, *stage.standbys)}
-    if found.stages == offer.stages or not all(_stands(state, peer) for peer in named):
+    if found.stages == offer.stages or not all(stands(state, peer) for peer in named):
         return None
     return ModelPlaced(
         name,
@@ -359,35 +360,6 @@ def placed(
         min(round(found.plan.rate_per_s * 1000), MAX_INT),
         tuple(_short(line) for line in found.plan.why),
     )
-
-
-def promoted(state: MeshState) -> ModelPlaced | None:
-    """A model whose primaries are gone for which others stand by: these run it at once. None where there is none."""
-    for name, offer in sorted(state.offers.items()):
-        stages = tuple(_taken_over(state, stage) for stage in offer.stages)
-        heirs = [new.primary for new, old in zip(stages, offer.stages, strict=True) if new is not old]
-        if heirs:
-            why = tuple(f"{heir} has taken over what was lost." for heir in dict.fromkeys(heirs))
-            version = next_version(state, offer)
-            return ModelPlaced(name, version, stages, offer.latency_us, offer.rate_milli, why)
-    return None
-
-
-def next_version(state: MeshState, offer: ModelOffer) -> int:
-    """Above all that any placement under this name had: the log only grows."""
-    return max(state.index, offer.version) + 1
-
-
-def _taken_over(state: MeshState, stage: RunStage) -> RunStage:
-    there = [peer for peer in stage.standbys if _stands(state, peer)]
-    if _stands(state, stage.primary) or not there:
-        return stage
-    return replace(stage, primary=there[0], standbys=tuple(there[1:]))
-
-
-def _stands(state: MeshState, peer: str) -> bool:
-    member = state.members.get(peer)
-    return member is not None and member.compute and member.status not in (*AWAY, "joining")
 
 
 def _short(line: str) -> str:

@@ -12,7 +12,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from peer.coordination.offer_placement import Wanted, placed, promoted, settle, wanted_in
+from peer.coordination.offer_placement import Wanted, placed, settle, wanted_in
+from peer.coordination.offer_promotion import promoted
 from peer.errors import PeerError
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState

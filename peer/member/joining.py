@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from peer.coordination import placement_answers
 from peer.coordination.coordinator import check_cuts
 from peer.coordination.plan_forecast import Foresight
 from peer.coordination.planner_goal import wished
@@ -246,7 +247,9 @@ async def found(
                 jobs = PlanningJobs()
                 stack.push_async_callback(jobs.close)
                 planning = partial(foresight.plan_bytes, jobs)
-            server = await stack.enter_async_context(serve(founding.server, store, planning))
+            server = await stack.enter_async_context(
+                serve(founding.server, store, planning, partial(placement_answers.answered, store))
+            )
             report(Phase(f"listening on {server.url}", 0, 0))
             url, address = server.local_url, founding.public_url or server.url
         else:

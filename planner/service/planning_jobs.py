@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 from planner.jobs.jobs import QUICK_CPU_S, Budget, Jobs
@@ -51,6 +52,10 @@ class PlanningJobs:
         """
         return await self._jobs.run(_answered, asked, found)
 
+    async def made(self, make: Callable[[bytes, Path], bytes], body: bytes, folder: Path) -> bytes:
+        """What `make(body, folder)` returns, a function of a module. Raises PlannerError."""
+        return await self._jobs.run(_made, make, body, folder)
+
     async def solved(self, solve: Callable[[T], Plan | Infeasible], wanted: T) -> Plan | Infeasible:
         """What `solve(wanted)` finds, a function of a module. Raises PlannerError."""
         return await self._jobs.run(_solved, solve, wanted)
@@ -70,6 +75,10 @@ def _decoded(_: None, body: bytes) -> Asked:
 
 def _answered(_: None, asked: Asked, found: Foreseen | None) -> bytes:
     return answer(asked) if found is None else answer(asked, partial(explained, found=found))
+
+
+def _made(_: None, make: Callable[[bytes, Path], bytes], body: bytes, folder: Path) -> bytes:
+    return make(body, folder)
 
 
 def _solved(_: None, solve: Callable[[T], Plan | Infeasible], wanted: T) -> Plan | Infeasible:

@@ -5,23 +5,31 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from peer.api import Mesh
+from peer.coordination.placement_answers import answered
 from peer.dataflow.value_codec import NUMPY, Array
 from peer.errors import RunFailed
+from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
+from peer.member.peer_options import PeerOptions
 from peer.runtime.graph_runtime import GraphRuntime
 from peer.state.generated.commands import ModelOffered, RunStage
+from peer.state.mesh_state import MeshState
 from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.importing import import_graph
 from planner.importers.registry import GRAPH_NAMES
 from planner.model.compose import compose
 from planner.model.graph_manifest import GraphManifest, decode_graph_manifest
-from tests.browsers.harness import Driver, Models, TabInBrowser, founded, visit
+from planner.model.store import Store
+from signaling.server import ServerOptions, serve
+from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founded, launch, visit
+from tests.browsers.voter_processes import Watch, processes
 from tests.e2e.graph_model import inputs, place, put_towers
 from tests.patience import WITHIN_S
 
@@ -40,8 +48,13 @@ async def offer(founder: MeshMember, model: str, name: str, *stages: RunStage) -
 
 def whole(models: Models, manifest: GraphManifest) -> GraphRuntime:
     """In one piece, in this process."""
-    blobs = models.store.blob_path(manifest.units[0].graph.sha256).parent
-    composed = compose(manifest, models.store, 0, len(manifest.units))
+    return whole_of(models.store, manifest)
+
+
+def whole_of(store: Store, manifest: GraphManifest) -> GraphRuntime:
+    """The same of a store."""
+    blobs = store.blob_path(manifest.units[0].graph.sha256).parent
+    composed = compose(manifest, store, 0, len(manifest.units))
     return GraphRuntime(composed, blobs, 1, fused=manifest.fused)
 
 
@@ -123,3 +136,71 @@ async def test_a_tab_and_a_process_compute_a_graph(
         with pytest.raises(RuntimeError, match="onnxruntime could not compute it"):
             await asked_by(tab, "towers", towers, {"left": inputs(0)["left"], "right": inputs(0, 3)["right"]})
         await made.close()
+
+
+def on(state: MeshState, peers: set[str]) -> bool:
+    """Each of `peers` has a part in every stage of the real model, and nobody else has."""
+    offer = state.offers.get(REAL)
+    return (
+        offer is not None
+        and bool(offer.stages)
+        and all(peers == {stage.primary, *stage.standbys} for stage in offer.stages)
+    )
+
+
+@pytest.mark.soak
+async def test_a_tab_that_coordinates_places_a_graph(
+    driver: Driver,
+    harness: Path,
+    tiny: tuple[Store, str],
+    graph_file: Callable[[str], Path],
+    tmp_path: Path,
+) -> None:
+    """The founder introduces and is killed; what is offered then is placed, and placed anew as a tab goes and comes."""
+    store, model = tiny
+    asked = SourceGraph(graph_file(REAL), REAL, sizes=GRAPH_NAMES[REAL].sizes)
+    real_id = await asyncio.to_thread(import_graph, asked, store)
+    real = decode_graph_manifest(store.manifest_bytes(real_id))
+    async with (
+        serve(ServerOptions(web_app=harness), store, placing=partial(answered, store)) as meeting,
+        processes(store.root, tmp_path) as others,
+    ):
+        link = await others.start("founder", "found", model, meeting.url, "0")
+        opened: dict[str, tuple[Browser, TabInBrowser]] = {}
+        for browser in ("chromium", "firefox"):
+            made = await launch(driver, browser, tmp_path / browser)
+            tab = await made.tab(meeting.url)
+            status = await tab.join(link, lends=True)
+            assert status["state"] == "in", status
+            opened[status["me"]] = made, tab
+        asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
+        async with join(link, asks, store) as member:
+            tabs = set(opened)
+            watch = Watch(member)
+            await watch.until(lambda: watch.whole(3), "three voters")
+            assert await member.view.until(
+                lambda state: state.people.roles.get(member.me) == "owner", WITHIN_S
+            )
+            lost = member.view.leader
+            assert lost is not None
+            await others.kill("founder")
+            await watch.until(lambda: watch.led_without(lost), "a leader without the founder")
+            leader = member.view.leader
+            assert leader in opened
+            await member.propose(ModelOffered(real_id, REAL))
+            assert await member.view.until(lambda state: on(state, tabs), WITHIN_S), member.view.state.offers
+            mesh, given = Mesh(member), drawn(real, 0)
+            expected = whole_of(store, real).run(given)
+            assert_close(await mesh.run(REAL, given), expected)
+            (paused,) = tabs - {leader}
+            await opened[paused][1].run("shoal.pause()")
+            assert await member.view.until(lambda state: on(state, {leader}), WITHIN_S)
+            before = member.view.state.offers[REAL].version
+            assert_close(await mesh.run(REAL, given), expected)
+            assert member.view.leader == leader
+            await opened[paused][1].run("shoal.resume()")
+            assert await member.view.until(lambda state: on(state, tabs), WITHIN_S)
+            assert member.view.state.offers[REAL].version > before
+            assert_close(await mesh.run(REAL, given), expected)
+        for made, _ in opened.values():
+            await made.close()

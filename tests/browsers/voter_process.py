@@ -1,7 +1,7 @@
 """A peer in a process of its own, which a test can kill and start again: it votes soon, and keeps its log.
 
 STORE STATE found MODEL SERVER MEMORY [FURTHER] prints the link, and offers FURTHER, a model that answers in words,
-under the name `other`; STORE STATE join LINK NAME.
+under the name `other`; whoever is called `asker` owns the mesh, too. STORE STATE join LINK NAME.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from peer.coordination.coordinator_service import Coordinating
 from peer.coordination.voter_policy import Patience
 from peer.launch.tether import end_with_parent
 from peer.member.joining import Founding, found, join
+from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import MeshOptions, PeerOptions
-from peer.state.generated.commands import DecoderOffered
+from peer.state.generated.commands import DecoderOffered, RoleGiven
+from peer.state.mesh_state import MeshState
 from peer.state.protection import PRESETS
 from peer.storage.peer_keys import kept_identity
 from planner.model.manifest import decode_manifest
@@ -45,7 +47,22 @@ async def founder(store: Store, state: Path, model: str, server: str, memory: in
                 units = len(decode_manifest(store.manifest_bytes(each)).units)
                 await mesh.propose(DecoderOffered("other", each, units, 256, 2, "latency"))
             print(mesh.link.url(), flush=True)
+            crowning = asyncio.ensure_future(crowned(mesh))
             await mesh.ended.wait()
+            crowning.cancel()
+
+
+async def crowned(mesh: MeshMember) -> None:
+    """Has whoever is called `asker` own the mesh, too."""
+
+    def askers(state: MeshState) -> list[str]:
+        return [peer for peer, member in state.members.items() if member.name == "asker"]
+
+    while True:
+        if await mesh.view.until(lambda state: bool(askers(state)), 1.0):
+            for peer in askers(mesh.view.state):
+                await mesh.propose(RoleGiven(peer, "owner"))
+            return
 
 
 async def joiner(store: Store, state: Path, link: str, name: str) -> None:

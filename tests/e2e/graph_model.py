@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from peer.coordination.offer_placement import next_version
+from peer.coordination.offer_promotion import next_version
 from peer.dataflow.value_codec import Array
 from peer.member.mesh_member import MeshMember
 from peer.state.generated.commands import ModelPlaced, RunStage

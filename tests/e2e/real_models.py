@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from peer.coordination.offer_placement import next_version
+from peer.coordination.offer_promotion import next_version
 from peer.dataflow.value_codec import Array
 from peer.member.mesh_member import MeshMember
 from peer.runtime.graph_runtime import GraphRuntime

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from planner.errors import JobsBusy, JobTooLarge, PlannerError
+from planner.errors import JobsBusy, JobTooLarge, PlannerError, RequestError
 from planner.model.store import Store
+from planner.service.planning_jobs import PlanningJobs
 from signaling.app_files import policy
 from signaling.errors import BadCertificate, CorruptState, ServerError
 from signaling.invites import Admissions, make_revocation
@@ -41,10 +42,13 @@ BLOB = bytes(range(256)) * 3000  # 750 KiB: three reads
 
 @asynccontextmanager
 async def site(
-    options: ServerOptions | None = None, store: Store | None = None, planning: Planning | None = None
+    options: ServerOptions | None = None,
+    store: Store | None = None,
+    planning: Planning | None = None,
+    placing: Callable[[PlanningJobs, bytes], Awaitable[bytes]] | None = None,
 ) -> AsyncIterator[aiohttp.ClientSession]:
     async with (
-        serve(options or ServerOptions(), store, planning) as server,
+        serve(options or ServerOptions(), store, planning, placing) as server,
         aiohttp.ClientSession(server.url) as http,
     ):
         yield http
@@ -184,6 +188,23 @@ async def test_plans(store: Store) -> None:
     async with site() as http, http.post("/plan", data=b'{"units":7}', headers=json_type) as got:
         assert got.status == 400
         assert (await got.text()).count("\n") == 1
+
+
+async def test_placements_are_answered_where_somebody_makes_them() -> None:
+    async def placing(jobs: PlanningJobs, body: bytes) -> bytes:
+        if body == b"{}":
+            raise RequestError("expected a state")
+        return b"[" + body + b"]"
+
+    json_type = {"Content-Type": "application/json"}
+    async with site(placing=placing) as http:
+        for body, status, text in ((b"1", 200, "[1]"), (b"{}", 400, "expected a state\n")):
+            async with http.post("/place", data=body, headers=json_type) as got:
+                assert (got.status, await got.text()) == (status, text)
+        async with http.post("/place", data=b"1", headers={"Content-Type": "text/plain"}) as got:
+            assert got.status == 415
+    async with site() as http, http.post("/place", data=b"1", headers=json_type) as got:
+        assert got.status == 404
 
 
 async def test_a_plan_ends_with_its_time_or_with_who_asked() -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from peer.coordination.offer_placement import (
+from peer.coordination.offer_placement import 
+from peer.coordination.offer_promotion import promoted(
     HANDLING_S_PER_BYTE,
     SHARED_BYTES_PER_S,
     Placement,

@@ -11,6 +11,7 @@ import type { Change, Status } from '../consensus/events';
 import { type Coordinator, SILENT, type Wanted } from './coordinator';
 import { DecoderPlanning, type DecoderSurroundings, type Led } from './decoder_planning_service';
 import { Electorate } from './electorate';
+import { Placing, type PlacingSurroundings } from './offer_placement_service';
 import { BadCommand, BeginAnew, NotAdmitted, PeerError } from '../errors';
 import { HIGHEST_VERSION, LOWEST_VERSION, MAX_ENTRY_BYTES } from '../limits';
 import { apply, type MeshState, refusal } from '../state/mesh_state';
@@ -89,6 +90,8 @@ export interface Surroundings {
   plan(request: PlanRequest): Promise<Planned | null>;
   /** What plans further models that answer in words takes; absent: they are not planned here. */
   readonly decoders?: DecoderSurroundings;
+  /** What placing offered models takes; absent: they stay where they are. */
+  readonly placing?: PlacingSurroundings;
   /** A proposal was refused: what was decided since is void, and another must begin. Called once. */
   failed(): void;
 }
@@ -119,6 +122,7 @@ export class Coordinating {
   private readonly waits = new Map<string, ReturnType<typeof setTimeout>>(); // for lost peers to come back
   private again: ReturnType<typeof setTimeout> | undefined; // to ask a planner
   private readonly decoders: DecoderPlanning | null;
+  private readonly placing: Placing | null;
 
   constructor(coordinator: Coordinator, log: Log, around: Surroundings, patience: Patience = PATIENCE) {
     this.core = coordinator;
@@ -132,6 +136,7 @@ export class Coordinating {
       back: (peer: string) => this.back(peer),
     };
     this.decoders = around.decoders === undefined ? null : new DecoderPlanning(around.decoders, this.led());
+    this.placing = around.placing === undefined ? null : new Placing(around.placing, this.led());
     this.suspicions = new Suspicions(around.reach, findings, () =>
       this.state.protection.strategy === 'simple' ? SAME_PEER_MS : 0,
     );
@@ -206,6 +211,7 @@ export class Coordinating {
     this.publish(this.core.relieve(now));
     this.planIfWanted();
     this.decoders?.look(true);
+    this.placing?.look(true);
     this.tend();
   }
 
@@ -351,6 +357,7 @@ export class Coordinating {
     this.closed = true;
     clearTimeout(this.again);
     this.decoders?.close();
+    this.placing?.close();
     for (const wait of this.waits.values()) clearTimeout(wait);
     this.suspicions.close();
   }
@@ -534,6 +541,7 @@ export class Coordinating {
       });
     }
     this.decoders?.look();
+    this.placing?.look();
   }
 
   // --- plans

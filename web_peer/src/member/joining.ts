@@ -18,6 +18,7 @@ import type { KeptIdentity } from '../storage/peer_keys';
 import { inviteOf, parseLink } from '../signaling/invites';
 import type { IceServer } from '../signaling/generated/messages';
 import type { BlobRef } from '../planner/blob_ref';
+import type { GraphManifest } from '../planner/graph_manifest';
 import { blobsOf, type Decoder, graphsOf, type Manifest } from '../planner/manifest';
 import { measureProduct } from '../runtime/self_benchmark';
 import { measuresAgain } from './remeasure';
@@ -153,8 +154,11 @@ async function comeIn(
     }
     const made = chosen === null ? null : await fetcher.manifest(chosen.model, mesh.signal);
     if (made !== null) model.know(made);
-    const manifestOf = (id: string): Promise<Manifest> => fetcher.manifest(id, mesh.signal);
-    if (asks === null) coordinates(mesh, made, manifestOf, options.patience);
+    const manifests = {
+      decoder: (id: string): Promise<Manifest> => fetcher.manifest(id, mesh.signal),
+      graph: (id: string): Promise<GraphManifest> => fetcher.graphManifest(id, mesh.signal),
+    };
+    if (asks === null) coordinates(mesh, made, manifests, options.patience);
   };
   await enter(mesh, asks === null, SOMEBODY_WAIT_S, learn);
   if (model.manifest === null && !mesh.leadership.isAble) await learn();

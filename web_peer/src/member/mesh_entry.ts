@@ -21,7 +21,9 @@ import type { Manifest } from '../planner/manifest';
 import type { MeshMember } from './mesh_member';
 import type { PeerLinks } from '../transport/peer_links';
 import { type Planned, plannerUnits, type PlanRequest, YARDSTICK_UNITS } from '../coordination/plan_request';
-import { askPlanner } from '../coordination/planning_client';
+import type { PlacementsAsked } from '../coordination/offer_placement_service';
+import { askPlacements, askPlanner } from '../coordination/planning_client';
+import type { GraphManifest } from '../planner/graph_manifest';
 import type { Replica } from '../replication/replica';
 import type { SignalingClient } from '../transport/signaling_client';
 import type { Patience } from '../coordination/voter_policy';
@@ -35,11 +37,17 @@ const LEAST_PATIENCE_S = 0.1; // for a peer that may be gone to answer the coord
 const MOST_PATIENCE_S = 1;
 const LIKELY: readonly string[] = ['founder', 'peer', 'guest']; // to be members, and to stay
 
+/** Manifests of models that others offer, by id. Both raise a PeerError. */
+export interface Manifests {
+  decoder(model: string): Promise<Manifest>;
+  graph(model: string): Promise<GraphManifest>;
+}
+
 /** From here on this peer coordinates whenever it leads: it knows the model that answers, or that there is none. */
 export function coordinates(
   mesh: MeshMember,
   manifest: Manifest | null,
-  manifestOf: (model: string) => Promise<Manifest>,
+  manifests: Manifests,
   patience?: Patience,
 ): void {
   const { links, view, leadership, client } = mesh;
@@ -55,9 +63,21 @@ export function coordinates(
       askPlanner(mesh.link.server, request, mesh.signal);
     const speaks = (peer: string): number => links.speaks(peer);
     const around = {
-      decoders: { manifestOf, own: units, answering: manifest, speaks, plan },
+      decoders: {
+        manifestOf: (model: string) => manifests.decoder(model),
+        own: units,
+        answering: manifest,
+        speaks,
+        plan,
+      },
       mayCompute: (peer: string) => peer === me || mayCompute(client, peer),
       connected: (peer: string) => links.isConnected(peer),
+      placing: {
+        unitsOf: async (model: string) => (await manifests.graph(model)).units.length,
+        flops: new Map<string, number>(units.map(({ kind, flopsPerToken }) => [kind, flopsPerToken])),
+        speaks,
+        place: (asked: PlacementsAsked) => askPlacements(mesh.link.server, asked, mesh.signal),
+      },
       speaks,
       reach,
       plan,
