@@ -77,6 +77,15 @@ WHOLE = PlanRecord(2**19 + 6, (PlanStage(0, 5, "b", ("a", "t"), 14 * MIB, 99, MI
 TAIL = PlanRecord(
     2**19 + 7, (PlanStage(0, 2, "a", (), 10 * MIB, 9, MIB), PlanStage(2, 5, "b", (), 4 * MIB, 9, MIB)), 1, 1
 )
+TEAM = PlanRecord(
+    2**19 + 8,
+    (
+        PlanStage(0, 4, "b", ("a",), 7 * MIB, 9, MIB, ("a", "t"), (500, 250, 250)),
+        PlanStage(4, 5, "b", (), 2 * MIB, 0, MIB),
+    ),
+    1,
+    1,
+)
 STATES: dict[str, tuple[Command, ...]] = {
     "one is offered": (*MEMBERS, MORE),
     "of two one has a plan": (
@@ -116,6 +125,14 @@ STATES: dict[str, tuple[Command, ...]] = {
         DecoderActivated("last", TAIL.version),
         DecoderPlanned("last", WHOLE),
         DecoderPlanned("more", TAIL),
+    ),
+    "a team computes one": (
+        *MEMBERS,
+        MORE,
+        LAST,
+        DecoderPlanned("last", TEAM),
+        DecoderActivated("last", TEAM.version),
+        DecoderPlanned("more", WHOLE),
     ),
     "one graph is offered twice": (
         *MEMBERS,

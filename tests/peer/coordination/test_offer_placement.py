@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from peer.coordination.offer_placement import 
-from peer.coordination.offer_promotion import promoted(
+from peer.coordination.offer_placement import (
     HANDLING_S_PER_BYTE,
     SHARED_BYTES_PER_S,
     Placement,
     placed,
-    promoted,
     settle,
     wanted_in,
 )
+from peer.coordination.offer_promotion import promoted
 from peer.state.failure_domains import Surroundings
 from peer.state.generated.commands import (
     MemberDraining,

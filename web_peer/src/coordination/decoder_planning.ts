@@ -13,7 +13,7 @@ import { seenAs } from '../state/decoder_sight';
 import type { DecoderCommand, PlanRecord, Profile } from '../state/generated/commands';
 import type { Command } from '../state/member_commands';
 import type { MeshState } from '../state/mesh_state';
-import type { Run } from '../state/plan_record';
+import { type Run, teamOf } from '../state/plan_record';
 import { DECODERS, SHARES } from '../state/version_negotiation';
 import { byBytes } from '../wire/utf8_order';
 import {
@@ -199,10 +199,11 @@ function keyOf({ peer, first, stop }: Placed): string {
   return `${first} ${stop} ${peer}`;
 }
 
-/** What these plans give peers, each place once. */
+/** What these plans give peers, each place once; not stages that a team computes, each peer a slice. */
 function placesOf(plans: Plans): readonly Placed[] {
   const found = plans
     .flatMap((plan) => plan?.stages ?? [])
+    .filter(({ helpers = [] }) => helpers.length === 0)
     .flatMap(({ first, stop, primary, standbys }) =>
       [primary, ...standbys].map((peer) => ({ peer, first, stop })),
     );
@@ -217,8 +218,8 @@ function sumOf(numbers: Iterable<number>): number {
 export function planBytes(plans: readonly (PlanRecord | null)[]): ReadonlyMap<string, number> {
   const held = new Map<string, { readonly peer: string; readonly bytes: number }>();
   for (const stage of plans.flatMap((plan) => plan?.stages ?? [])) {
-    const { first, stop, primary, standbys, weightBytes, kvBytes } = stage;
-    for (const peer of [primary, ...standbys]) {
+    const { first, stop, standbys, weightBytes, kvBytes } = stage;
+    for (const peer of [...teamOf(stage), ...standbys]) {
       const key = `${first} ${stop} ${peer}`;
       held.set(key, { peer, bytes: Math.max(held.get(key)?.bytes ?? 0, weightBytes + kvBytes) });
     }
