@@ -163,7 +163,9 @@ class Judge:
         if theirs != known:
             return "disputed"  # about what was to be computed at all
         if (kept := await self._kept(asker, place, marks)) is not None:
-            return await self._compare_rows(asker, place, kept, self.again.served_most(place.peer))
+            return await self._compare_rows(
+                asker, place, kept, self.again.served_most(place.peer, place.units)
+            )
         inputs = await self._inputs(asker, place, stop)
         if inputs is None or len(inputs) != stop:
             return "unable"
@@ -201,7 +203,7 @@ class Judge:
         own = testimony(seat, "place", 0, stop, "").spans
         if seat.run != place.units or own != place.spans:
             return None
-        if self.again.served_most(place.peer) > SAME:
+        if self.again.served_most(place.peer, place.units) > SAME:
             return None
         if span_of(seat.log, place.position, stop) is None:
             return None

@@ -27,6 +27,7 @@ from peer.runtime.stage_runtime import Done, Refused, StageRuntime, Step
 from peer.session.evidence import (
     ALIKE,
     TABS,
+    TEAM,
     Computes,
     Floats,
     Rounding,
@@ -39,6 +40,7 @@ from peer.session.position_spans import CHUNK_TOKENS
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
 from peer.state.generated.commands import Member
+from peer.state.mesh_state import MeshState
 from peer.state.plan_record import team_of
 from peer.wire.generated.requests import MAX_CHECKED_POSITIONS
 from planner.model.arithmetic_class import other_bits
@@ -97,26 +99,28 @@ class Recomputing:
         self._loaded: dict[tuple[Run_, bool], _Loaded] = {}
         self.positions = 0
 
-    def served_most(self, peer: str) -> float:
-        """The largest distance of what this peer serves from what `peer` does, added up in the same order."""
-        weights, theirs, mine = self._kinds(peer)
+    def served_most(self, peer: str, run: Run_) -> float:
+        """The largest distance of what this peer serves of units `run` from what `peer` does, added up in the same
+        order.
+        """
+        weights, theirs, mine = self._kinds(peer, run)
         if theirs.provider in TABS:
             return ALIKE  # no order is repeated
         return limit(rounding(weights, mine), rounding(weights, theirs), (mine.arithmetic, theirs.arithmetic))
 
-    def _kinds(self, peer: str) -> tuple[str, Computes, Computes]:
-        """The model's weights, and how `peer` and what this peer serves compute."""
+    def _kinds(self, peer: str, run: Run_) -> tuple[str, Computes, Computes]:
+        """The model's weights, and how `peer` and what this peer serves compute units `run`."""
         manifest, units = self._model.manifest, self._stage.units
         weights = manifest.weights if manifest is not None else "4bit"
         members, me = self._view.state.members, self._view.me
         mine = computes(members.get(me))
         if units is not None:
             mine = replace(mine, provider=units.room.provider)
-        return weights, computes(members.get(peer)), mine
+        return weights, computes_units(self._view.state, peer, run), mine
 
     async def means(self, run: Run_, peer: str) -> Means:
         """What computes units `run` as `peer` does. Raises CannotServe."""
-        weights, theirs, mine = self._kinds(peer)
+        weights, theirs, mine = self._kinds(peer, run)
         kind = rounding(weights, theirs)
         in_order = theirs.provider not in TABS
         serving = self._stage.units
@@ -289,6 +293,17 @@ def computes(member: Member | None) -> Computes:
     """How a member computes; one of which nobody knows counts as a process like others."""
     profile = member.profile if member is not None else None
     return Computes("cpu") if profile is None else Computes(profile.provider, profile.arithmetic)
+
+
+def computes_units(state: MeshState, peer: str, run: Run_) -> Computes:
+    """How a member computes units `run`: by itself, or with others where a plan has it lead a team."""
+    found = computes(state.members.get(peer))
+    leads = any(
+        stage.helpers and (stage.primary, stage.first, stage.stop) == (peer, *run)
+        for plan in (state.plan, state.proposed)
+        for stage in (plan.stages if plan is not None else ())
+    )
+    return replace(found, arithmetic=f"{found.arithmetic}{TEAM}") if leads else found
 
 
 async def _submitted(means: Means, step: Step) -> Done:

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from peer.audit.check_policy import NextCheck, in_order, judges_of
 from peer.audit.judge import Judge, Place, place_of, spans_up_to, testimony
-from peer.audit.recomputation import Recomputing, Start, computes
+from peer.audit.recomputation import Recomputing, Start, computes, computes_units
 from peer.errors import BadCommand, PeerError
 from peer.model.local_model import LocalModel
 from peer.origin.session_host import SessionHost
@@ -263,6 +263,8 @@ class Checks:
             or len(asked.tokens) < position + 2
         ):
             return "same"  # nobody need check what it computed itself
+        if answer.plan.stages[stage].helpers and answer.plan.version not in self._versions():
+            return "same"  # a judge does not know that a team computes it
         if not stage and self._sessions.has_rows(opening.session):
             return "same"  # as far as anybody can say: it computed from rows, and tokens are what others can be told
         pinned = is_pinned(opening)
@@ -305,6 +307,11 @@ class Checks:
                 break
         return last
 
+    def _versions(self) -> set[int]:
+        """Of the plans that everybody knows."""
+        state = self._view.state
+        return {plan.version for plan in (state.plan, state.proposed) if plan is not None}
+
     def _judges(self, place: Place) -> list[str]:
         """Who holds the units and may check it, the best first."""
         state, me = self._view.state, self._view.me
@@ -314,9 +321,11 @@ class Checks:
             if peer != place.peer and member.status not in AWAY and place.units in member.held
         ]
         self._rng.shuffle(able)
-        manifest, asked = self._model.manifest, state.members.get(place.peer)
+        manifest = self._model.manifest
         weights = manifest.weights if manifest is not None else "4bit"
-        return judges_of(able, weights, computes(asked), me, (place.before, place.after))
+        return judges_of(
+            able, weights, computes_units(state, place.peer, place.units), me, (place.before, place.after)
+        )
 
     async def _ask(self, peer: str, place: Place) -> CheckVerdict:
         asked = self._asked[place.session]

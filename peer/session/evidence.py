@@ -83,6 +83,7 @@ def distance(seen: Floats, computed: Floats) -> float:
 Rounding = Literal["rounded", "plain", "unknown"]
 TABS: Final = ("wasm", "webgpu")
 PLAIN_FORM: Final = "plain"  # in the form of a class: a process whose products do not round
+TEAM: Final = "/team"  # behind the class of a lead: sums of several machines, added in an order of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,8 @@ def rounding(weights: str, peer: Computes) -> Rounding:
         return "plain"
     if peer.provider != "cpu":
         return "unknown"  # kernels of other devices were not measured
+    if weights in ("8bit", "4bit") and peer.arithmetic.endswith(TEAM):
+        return "unknown"  # each member as its own machine needs
     form = [*peer.arithmetic.split("/"), "", ""][2]
     rounds = weights in ("8bit", "4bit") and PLAIN_FORM not in form.split("-")
     return "rounded" if rounds else "plain"

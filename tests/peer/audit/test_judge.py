@@ -112,7 +112,7 @@ class Again:
         self._computes = computes
         self._most = most
 
-    def served_most(self, _: str) -> float:
+    def served_most(self, _: str, __: tuple[int, int]) -> float:
         return self._most
 
     async def means(self, run: tuple[int, int], _: str) -> Any:

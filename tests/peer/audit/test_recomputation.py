@@ -10,7 +10,7 @@ import pytest
 from peer.audit.recomputation import Recomputing, _Loaded
 from peer.errors import CannotServe
 from peer.session.evidence import ALIKE, SAME, SAME_CLASS
-from peer.state.generated.commands import Member, Profile
+from peer.state.generated.commands import Member, PlanRecord, PlanStage, Profile
 
 RUN = (2, 4)
 VNNI = "cpu/avx512_vnni/rows-1/9f3ac1d2e4b07755"
@@ -35,6 +35,7 @@ class Judge(Recomputing):
         weights: str = "4bit",
         serves: bool = True,
         loads: str | None = None,
+        plan: PlanRecord | None = None,
     ) -> None:
         units = SimpleNamespace(
             runtime=lambda run: "served" if run == RUN and serves else None,
@@ -42,7 +43,7 @@ class Judge(Recomputing):
             room=SimpleNamespace(provider="cpu"),
         )
         members = {"me": member("me", mine), theirs.peer: theirs}
-        view: Any = SimpleNamespace(me="me", state=SimpleNamespace(members=members))
+        view: Any = SimpleNamespace(me="me", state=SimpleNamespace(members=members, plan=plan, proposed=None))
         model: Any = SimpleNamespace(manifest=SimpleNamespace(weights=weights))
         super().__init__(view, cast(Any, SimpleNamespace(units=units)), model, lambda step: step.close())
         self._loads = loads
@@ -79,7 +80,7 @@ async def test_what_is_served_is_of_the_class_of_the_profile(
 ) -> None:
     judge = Judge(mine, member("p", theirs), weights=weights)
     assert await judge.means_of("p") == ("served", most, True, repeated)
-    assert judge.served_most("p") == most
+    assert judge.served_most("p", RUN) == most
     assert not judge.loaded
 
 
@@ -117,4 +118,13 @@ async def test_a_tab_has_no_order_to_repeat() -> None:
     judge = Judge(VNNI, member("p", TAB, "wasm"), loads=PLAIN)
     assert await judge.means_of("p") == ("loaded", SAME, False, False)
     assert judge.loaded == [True]
-    assert judge.served_most("p") == ALIKE
+    assert judge.served_most("p", RUN) == ALIKE
+
+
+@pytest.mark.parametrize(("weights", "most"), [("f32", SAME), ("8bit", ALIKE), ("4bit", ALIKE)])
+async def test_a_team_adds_up_in_an_order_of_its_own(weights: str, most: float) -> None:
+    plan = PlanRecord(3, (PlanStage(*RUN, "p", helpers=("q",), shares=(1, 1)),), 1, 1)
+    judge = Judge(VNNI, member("p", VNNI), weights=weights, plan=plan)
+    assert await judge.means_of("p") == ("served", most, True, False)
+    assert judge.served_most("p", RUN) == most
+    assert judge.served_most("p", (RUN[0], RUN[1] + 1)) == SAME_CLASS, "other units, which it computes alone"

@@ -146,7 +146,7 @@ async def test_who_is_asked_to_check_an_end_gets_what_goes_in_or_comes_out_there
 
     monkeypatch.setattr(checks, "_ask", ask)
     monkeypatch.setattr(checks, "_judges", lambda place: [f"judge{place.stage}"])
-    runs = [SimpleNamespace(first=n, stop=n + 2) for n in (0, 2, 4)]
+    runs = [SimpleNamespace(first=n, stop=n + 2, helpers=()) for n in (0, 2, 4)]
     frame = SimpleNamespace(
         session=SESSION, route=("p", "x", "y"), sampling=(), spans=(1,), prompt_tokens=1, generated=0
     )
