@@ -23,6 +23,7 @@ PeerError
 │   │   ├── MeshFull         ... because all sessions that the mesh promised are in use
 │   │   └── MustContribute   ... because this peer asked for more than it may before it contributes
 │   ├── RunFailed            an item of a run that no stage can compute, or a run that finds no stages
+│   ├── TeamBroken           a stage that several peers compute together lost one of them
 │   └── CannotServe          this peer cannot load or run what the plan gave it
 ├── StateUnusable            the folder with this machine's keys cannot be read, written or shared
 │   ├── LogInUse             another process writes the same log
@@ -163,6 +164,10 @@ class MustContribute(AnswerFailed):
 
 class RunFailed(MeshError):
     """An item of a run that no stage can compute, or a run that finds no stages."""
+
+
+class TeamBroken(MeshError):
+    """A stage that several peers compute together lost one of them, or got from it what is no part."""
 
 
 class CannotServe(MeshError):

@@ -18,6 +18,7 @@ from peer.replication.mesh_view import MeshView
 from peer.session.effects import StageEffect
 from peer.stage.flow_host import FlowHost
 from peer.stage.session_requests import answer_of_sessions
+from peer.stage.team_host import TeamHost
 from peer.transport.peer_links import PeerLinks
 from peer.wire.bundles import frames_of
 from peer.wire.generated.frames import (
@@ -39,6 +40,10 @@ from peer.wire.generated.frames import (
     RunGo,
     RunItemFailed,
     RunValue,
+    TeamEnd,
+    TeamPart,
+    TeamRows,
+    TeamStep,
 )
 
 OF_CONNECTIONS: Final = (Hello, Ping, Pong, Bye, ByeAck, Credit)  # the connection takes them itself
@@ -56,6 +61,7 @@ class FrameRouter:
         own: ModelParts,
         decoders: AllDecoders,
         flow: FlowHost,
+        teams: TeamHost,
         leadership: Leadership,
     ) -> None:
         self._links = links
@@ -63,6 +69,7 @@ class FrameRouter:
         self._own = own
         self._decoders = decoders
         self._flow = flow
+        self._teams = teams
         self._leadership = leadership
         self._in_bundles: Mapping[type[Frame], Alone] = {
             Probe: links.probed,
@@ -79,6 +86,10 @@ class FrameRouter:
             RunValue: flow.value,
             RunGo: flow.go,
             RunItemFailed: flow.failed,
+            TeamStep: teams.step,
+            TeamRows: teams.step,
+            TeamPart: teams.part,
+            TeamEnd: teams.end,
             **dict.fromkeys(OF_CONNECTIONS, _nothing),
         }
         answer_of_sessions(links, lambda session: self._parts_of(session).stage)
@@ -154,6 +165,7 @@ class FrameRouter:
 
     def _gone(self, peer: str, reason: str, polite: bool) -> None:
         """Whom the end of a connection concerns, in this order: answers move before anybody is planned without."""
+        self._teams.gone(peer)
         for parts in self._every:
             parts.gone(peer)
         self._flow.gone(peer)

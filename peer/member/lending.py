@@ -22,6 +22,7 @@ from peer.runtime.shared_sessions import SharedSessions
 from peer.session.prefix_cache import LENT_SHARE, MOST_BYTES
 from peer.session.seat import Run_
 from peer.stage.slowdown_reports import Pacing
+from peer.stage.team_slices import Slices
 from peer.stage.unit_host import Room, Serving
 from peer.stage.unit_loader import Holding
 from peer.state.display_names import names
@@ -93,7 +94,13 @@ class Lending:
         )
         parts.stage.lend(units, self.journal, min(MOST_BYTES, options.memory_bytes // LENT_SHARE))
         holding = self._holding = Holding(
-            parts.links, view, parts.stage, units, self.journal, chosen.sessions, self
+            parts.links, view, parts.stage, units, self.journal, chosen.sessions, self, parts.teams
+        )
+        parts.teams.lend(
+            Slices(parts.model.store, fetcher, manifest, room),
+            units,
+            lost=holding.team_lost,
+            changed=holding.look_again,
         )
         self._follow_protection()
         if self.journal.kept:

@@ -19,6 +19,7 @@ from peer.member.frame_router import FrameRouter
 from peer.member.model_parts import ModelParts
 from peer.replication.mesh_view import MeshView
 from peer.stage.flow_host import FlowHost
+from peer.stage.team_host import TeamHost
 from peer.transport.connection import Engine
 from peer.transport.peer_links import PeerLinks
 from peer.transport.ticker import Ticks
@@ -56,7 +57,10 @@ class PeerParts:
         self.model, self.stage, self.sessions = self.own.model, self.own.stage, self.own.sessions
         self.decoders = AllDecoders(self.links, self.view, store, numbers)
         self.flow = FlowHost(self.links, self.view, store)
-        self.router = FrameRouter(self.links, self.view, self.own, self.decoders, self.flow, self.leadership)
+        self.teams = TeamHost(self.links, self.view)
+        self.router = FrameRouter(
+            self.links, self.view, self.own, self.decoders, self.flow, self.teams, self.leadership
+        )
         self.links.start(self.router.frame)
         self._ticker: asyncio.Task[None] | None = None
 
@@ -77,6 +81,7 @@ class PeerParts:
         why = f"this peer leaves the mesh: {reason}"
         await self.decoders.close(why)
         await self.flow.close()
+        await self.teams.close()
         await self.own.close(why)
         await self.links.stop_answering()
         await self.leadership.close()

@@ -24,6 +24,9 @@ def report_of(parts: PeerParts, lending: Lending | None, checks: CheckReport | N
     hosts = [parts.stage, *(each.parts.stage for each in parts.decoders)]
     memories = [stage.units.memory_bytes() for stage in hosts if stage.units is not None]
     memory = {what: sum(each[what] for each in memories) for what in ("weights", "kv", "fronts")}
+    if parts.teams.slices is not None:
+        for what, size in parts.teams.slices.memory_bytes().items():
+            memory[what] += size
     replica = parts.view.replica
     logged = replica.status() if replica is not None else None
     return StatusAnswer(

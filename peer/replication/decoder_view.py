@@ -10,7 +10,7 @@ from peer.replication.mesh_view import MeshView
 from peer.replication.replica import Replica
 from peer.session.seat import Run_
 from peer.state.decoder_sight import seen_as
-from peer.state.generated.commands import DecoderHeld
+from peer.state.generated.commands import DecoderHeld, HeldSlice
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.transport.listeners import Listeners
@@ -58,8 +58,10 @@ class ModelView(Protocol):
     async def propose(self, command: Command) -> None:
         """As MeshView.propose."""
 
-    async def holds(self, runs: tuple[Run_, ...]) -> None:
-        """Tells whoever leads which runs of units of the model are loaded here. Raises MeshError."""
+    async def holds(self, runs: tuple[Run_, ...], slices: tuple[HeldSlice, ...] = ()) -> None:
+        """Tells whoever leads which runs of units of the model are loaded here, and with which slices this peer can
+        compute in teams. Raises MeshError.
+        """
 
 
 class DecoderView:
@@ -119,8 +121,12 @@ class DecoderView:
         """Has the log say so, as MeshView.propose does."""
         await self._view.propose(command)
 
-    async def holds(self, runs: tuple[Run_, ...]) -> None:
-        """Tells whoever leads which runs of units of this model are loaded here. Raises MeshError."""
+    async def holds(self, runs: tuple[Run_, ...], slices: tuple[HeldSlice, ...] = ()) -> None:
+        """Tells whoever leads which runs of units of this model are loaded here; no team computes it. Raises MeshError,
+        ValueError for slices.
+        """
+        if slices:
+            raise ValueError("no slices of a further model expected")
         await self._view.ask_leader(HELD, HeldRequest(spelled(DecoderHeld(self.name, self.me, runs))))
 
     def close(self) -> None:

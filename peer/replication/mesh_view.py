@@ -17,7 +17,7 @@ from peer.consensus.records import Entry
 from peer.errors import BadCommand, NoPlan
 from peer.replication.leader_client import PATIENCE_S, LeaderLine, spelled
 from peer.replication.replica import Beginning, Keeper, Replica, who_leads
-from peer.state.generated.commands import MemberMeasured, ModelChosen, UnitsHeld
+from peer.state.generated.commands import HeldSlice, MemberMeasured, ModelChosen, UnitsHeld
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.state.readiness import why_no_words
@@ -141,9 +141,11 @@ class MeshView:
         """
         await self.ask_leader(MEASURED, MeasuredRequest(spelled(command), again))
 
-    async def holds(self, runs: tuple[tuple[int, int], ...]) -> None:
-        """Tells whoever leads which runs of units of the mesh's own model are loaded here. Raises MeshError."""
-        await self.ask_leader(HELD, HeldRequest(spelled(UnitsHeld(self.me, runs))))
+    async def holds(self, runs: tuple[tuple[int, int], ...], slices: tuple[HeldSlice, ...] = ()) -> None:
+        """Tells whoever leads which runs of units of the mesh's own model are loaded here, and with which slices this
+        peer can compute in teams. Raises MeshError.
+        """
+        await self.ask_leader(HELD, HeldRequest(spelled(UnitsHeld(self.me, runs, slices))))
 
     async def propose(self, command: Command) -> None:
         """Has the log say so; returns when it is committed. Raises MeshError, as where it is not this peer's to say."""

@@ -29,6 +29,7 @@ from peer.runtime.piece_sizes import PIECE_TOKENS, WIDE_HEAD, piece_stop
 from peer.runtime.processor import instruction_set, processor_name
 from peer.session.evidence import Floats
 from planner.model.checked_fields import StoredTensor
+from planner.model.compose import Blobs
 from planner.model.lowering import make_shard, rotary_tables
 from planner.model.manifest import Manifest, ManifestUnit
 from planner.model.onnxruntime_import import ort
@@ -95,7 +96,7 @@ def proven(store: Store, manifest: Manifest, provider: str, threads: int, *, pla
     return _known.setdefault(name, found)
 
 
-def prove(store: Store, manifest: Manifest, provider: str, threads: int, *, plain: bool = False) -> Proof:
+def prove(store: Blobs, manifest: Manifest, provider: str, threads: int, *, plain: bool = False) -> Proof:
     """As `proven`, without anything kept; `store` has the graphs."""
     with tempfile.TemporaryDirectory(prefix="shoal-prove-") as folder:
         trial = _Trial(manifest, _MadeUpBlobs(Path(folder), store, manifest), provider, threads)
@@ -376,7 +377,7 @@ class _MadeUpBlobs:
     All values are small integers times powers of two, so that they are the same bits everywhere.
     """
 
-    def __init__(self, folder: Path, store: Store, manifest: Manifest) -> None:
+    def __init__(self, folder: Path, store: Blobs, manifest: Manifest) -> None:
         self._folder = folder
         self._store = store
         self._graphs = {blob.sha256 for blob in manifest.graphs()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -81,12 +81,16 @@ class Execution:
         mapped: bool = False,
         brief: bool = False,
         shared: SharedSessions | None = None,
+        tables: Mapping[str, Floats] | None = None,
     ) -> None:
         """`mapped`: plain weights are computed with from their files, slower, instead of being repacked in memory.
 
         `brief`: it is closed soon, so that the process's memory is not put in order after loading.
 
         `shared`: those of other stages, of which equal ones are used instead of loading them again.
+
+        `tables`: cosines and sines by the names of the body's inputs, for `context` positions and those that a call may
+        write behind them; None: they are computed.
         """
         keep_no_large_holes()
         options = session_options(shard.blobs, threads, fused=form.fused)
@@ -114,8 +118,8 @@ class Execution:
         except Exception as error:
             raise CannotServe(f"onnxruntime refused units {shard.first} to {shard.stop}: {error}") from error
         self._kv = _KvArrays(shard)
-        self._rotary: dict[str, Floats] = {}
-        for table, frequencies in enumerate(shard.rotary):
+        self._rotary: dict[str, Floats] = dict(tables or {})
+        for table, frequencies in enumerate(shard.rotary if tables is None else ()):
             made = rotary_tables(frequencies, context + form.spare_tokens)
             self._rotary.update(zip(rotary_inputs(table), made, strict=True))
         self._bindings: dict[tuple[int, int, int], _Binding] = {}
@@ -153,9 +157,17 @@ class Execution:
         """Grow the KV arrays so that `rows` rows of `positions` fit; what is cached is kept."""
         wanted = slots.grown(self._kv.shape, rows, positions)
         if wanted != self._kv.shape:
-            self._bindings.clear()
-            self._kv.grow(wanted, [slots.length_of_row(row) for row in range(len(slots))])
+            self.grow(wanted, [slots.length_of_row(row) for row in range(len(slots))])
             give_back_memory()  # the smaller arrays left holes
+        self.use(rows)
+
+    def grow(self, shape: Shape, lengths: Sequence[int]) -> None:
+        """Makes the KV arrays have that shape; rows keep `lengths` positions."""
+        self._bindings.clear()
+        self._kv.grow(shape, list(lengths))
+
+    def use(self, rows: int) -> None:
+        """The first `rows` rows are written to."""
         self._kv.used_rows = max(self._kv.used_rows, rows)
 
     def move(self, move: Move) -> None:
@@ -592,8 +604,10 @@ def _pread(file: int, size: int, offset: int) -> bytes:
     return os.pread(file, size, offset)
 
 
-def session_options(blobs: Path, threads: int, *, fused: bool = True) -> ort.SessionOptions:
-    """Of a graph whose external data lies in the folder `blobs`; `fused`: operators may be joined."""
+def session_options(blobs: Path | None, threads: int, *, fused: bool = True) -> ort.SessionOptions:
+    """Of a graph whose external data lies in the folder `blobs` (None: it has none); `fused`: operators may be
+    joined.
+    """
     options = ort.SessionOptions()
     if not fused:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
@@ -605,7 +619,7 @@ def session_options(blobs: Path, threads: int, *, fused: bool = True) -> ort.Ses
     )
     options.log_severity_level = 3
     for key, value in (
-        ("session.model_external_initializers_file_folder_path", str(blobs)),
+        ("session.model_external_initializers_file_folder_path", str(blobs or "")),
         ("session.intra_op.allow_spinning", "0"),  # other peers and the event loop share these cores
     ):
         options.add_session_config_entry(key, value)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from peer.runtime.execution import Execution
 from peer.runtime.kv_slots import KvSlots
+from peer.runtime.stage_execution import StageExecution
 from peer.session.effects import PrefixWork
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class KeptFronts:
     """By hash, the key and value arrays of its positions."""
 
-    def __init__(self, execution: Execution, slots: KvSlots) -> None:
+    def __init__(self, execution: StageExecution, slots: KvSlots) -> None:
         self._execution = execution
         self._slots = slots
         self._all: dict[bytes, Mapping[str, npt.NDArray[np.float32]]] = {}

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
+from peer.errors import TeamBroken
 from peer.runtime.execution import Execution, Row
 from peer.runtime.fair_queue import FairQueue
 from peer.runtime.forms import Form
@@ -27,6 +28,7 @@ from peer.runtime.kv_slots import KvSlots, spans
 from peer.runtime.piece_sizes import LEAST_TOKENS, PIECE_TOKENS, PieceSizes, piece_stop
 from peer.runtime.prefix_kv import KeptFronts
 from peer.runtime.shared_sessions import SharedSessions
+from peer.runtime.stage_execution import StageExecution
 from peer.session.effects import PrefixWork
 from peer.session.evidence import Floats
 from peer.session.given_rows import shifted
@@ -48,6 +50,7 @@ class RefusalReason(Enum):
     NOT_FINITE_INPUT = 4
     NOT_FINITE_OUTPUT = 5
     FAILED = 6
+    LOST_NEIGHBOUR = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,14 +200,20 @@ class StageRuntime:
         deliver: Callable[[Done | Refused], None],
         before_call: Callable[[], None] | None = None,
         shared: SharedSessions | None = None,
+        execution: StageExecution | None = None,
     ) -> None:
-        """`shared`: sessions of other stages here, of which equal ones are used."""
+        """`shared`: sessions of other stages here, of which equal ones are used.
+
+        `execution`: what runs the shard, which is closed with this; None: it is loaded here.
+        """
         if context > shard.context:
             raise ValueError(f"context of at most {shard.context} expected, got {context}")
         self._shard = shard
         self._form = form
         self._slots = KvSlots(slots, context, form)
-        self._execution = Execution(shard, threads=threads, context=context, form=form, shared=shared)
+        self._execution = execution or Execution(
+            shard, threads=threads, context=context, form=form, shared=shared
+        )
         self._fronts = KeptFronts(self._execution, self._slots)
         resident = psutil.Process().memory_info().rss
         self._overhead = max(resident - shard.weight_bytes, 0) + scratch_bytes(shard)
@@ -607,6 +616,9 @@ class StageRuntime:
         log.error("a step failed: %s", type(error).__name__)
         if self._slots.length(step.session) > step.position:
             self._cut(step.session, step.position)
+        if isinstance(error, TeamBroken):
+            self._refuse(step, _Refusal(RefusalReason.LOST_NEIGHBOUR, str(error)[:500]))
+            return
         self._refuse(step, _Refusal(RefusalReason.FAILED, f"{type(error).__name__}: {error}"[:500]))
 
     def _fail_all(self, error: Exception) -> None:

@@ -208,6 +208,18 @@ class StageCore:
             effects += self._free(seat)
         return effects
 
+    def lose(self, run: Run_, why: str) -> list[StageEffect]:
+        """Forgets every session of units `run`, which cannot be computed any more: askers go on elsewhere."""
+        self._slots.pop(run, None)
+        self.prefixes.forget(run)
+        effects: list[StageEffect] = []
+        for _, seat in sorted(self._seats.items()):
+            if seat.run == run:
+                if seat.active and seat.serves:
+                    effects.append(refusal(seat, Reason.LOST_NEIGHBOUR, why, seat.opening.stage))
+                effects += self._free(seat)
+        return effects
+
     def notes(self) -> list[Note]:
         """What happened to sessions here since this was last asked."""
         found, self._notes = self._notes, []
@@ -384,7 +396,8 @@ class StageCore:
             return self._free(seat)
         if not seat.active:
             return []
-        return self._stop(seat, result.reason, result.text, result.position, result.have)
+        have = seat.opening.stage if result.reason is Reason.LOST_NEIGHBOUR else result.have
+        return self._stop(seat, result.reason, result.text, result.position, have)
 
     # --- the world around
 

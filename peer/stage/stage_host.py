@@ -77,7 +77,7 @@ class StageHost:
         if self.units is None or self.core.asker(session) != peer:
             raise BadCommand("kv_digest: expected a session of the asker's own")
         runs = []
-        for run in self.units.runs:
+        for run in self.units.serving:
             found = await self.units.digest(run, session, said.first, said.stop)
             if found is not None and found.have:
                 runs.append(CachedRun(run, found.have, dict(found.arrays)))

@@ -38,6 +38,7 @@ _REASONS: Mapping[RefusalReason, Reason] = {
     RefusalReason.NOT_FINITE_INPUT: Reason.NOT_FINITE_INPUT,
     RefusalReason.NOT_FINITE_OUTPUT: Reason.NOT_FINITE_OUTPUT,
     RefusalReason.FAILED: Reason.FAILED,
+    RefusalReason.LOST_NEIGHBOUR: Reason.LOST_NEIGHBOUR,
 }
 
 
@@ -77,6 +78,7 @@ class Serving:
         self._results: deque[Ran | NotRan] = deque()  # appended by workers, taken by the loop
         self._loop = asyncio.get_running_loop()
         self._runtimes: dict[Run_, StageRuntime] = {}
+        self._teams: dict[Run_, StageRuntime] = {}  # of stages that this peer computes with others
         self._asked: dict[Run_, dict[asyncio.Future[Any], object]] = {}  # and what is said when it ends first
         self.pacing = pacing
         self.step_times = StepTimes()
@@ -88,12 +90,29 @@ class Serving:
 
     @property
     def runs(self) -> tuple[Run_, ...]:
-        """The runs that can serve, sorted."""
+        """The runs that are loaded here whole, sorted."""
         return tuple(sorted(self._runtimes))
 
+    @property
+    def serving(self) -> tuple[Run_, ...]:
+        """The runs that can serve, sorted: those that are loaded here, and those of teams that this peer leads."""
+        return tuple(sorted({*self._runtimes, *self._teams}))
+
     def runtime(self, run: Run_) -> StageRuntime | None:
-        """What computes units `run` here."""
+        """What computes units `run` here, without others."""
         return self._runtimes.get(run)
+
+    def _computing(self, run: Run_) -> StageRuntime | None:
+        """What computes units `run` here, or with others."""
+        return self._runtimes.get(run) or self._teams.get(run)
+
+    def lead(self, run: Run_, make: Callable[[Callable[[Done | Refused], None]], StageRuntime]) -> None:
+        """Serves units `run` by a team, whose runtime `make(deliver)` gives. Raises CannotServe."""
+        self._teams[run] = make(partial(self._from_worker, run))
+
+    async def lead_no_more(self, run: Run_) -> None:
+        """The team of units `run` is over."""
+        await self._end(run, self._teams)
 
     async def load(self, run: Run_, progress: Progress | None = None) -> None:
         """Fetches and loads units [first, stop). Raises CannotServe, and nothing stays loaded."""
@@ -110,7 +129,10 @@ class Serving:
 
     async def unload(self, run: Run_) -> None:
         """Stops the run's worker and gives its memory back."""
-        runtime, asked = self._runtimes.pop(run, None), self._asked.pop(run, {})
+        await self._end(run, self._runtimes)
+
+    async def _end(self, run: Run_, of: dict[Run_, StageRuntime]) -> None:
+        runtime, asked = of.pop(run, None), self._asked.pop(run, {})
         self.step_times.unloaded(run)
         if runtime is not None:
             await asyncio.to_thread(runtime.close)
@@ -129,12 +151,13 @@ class Serving:
                 self.submit(effect)
             case FreeSlot():
                 self.free(effect)
-            case PrefixWork() if effect.run in self._runtimes:
-                self._runtimes[effect.run].front(effect)
+            case PrefixWork():
+                if (runtime := self._computing(effect.run)) is not None:
+                    runtime.front(effect)
 
     def submit(self, step: RunStep) -> None:
         """Queues a step; a run that is not loaded refuses it at once."""
-        runtime = self._runtimes.get(step.run)
+        runtime = self._computing(step.run)
         if runtime is None:
             text = f"units {step.run[0]}-{step.run[1] - 1} are no longer loaded here"
             refusal: Ran | NotRan = NotRan(
@@ -154,7 +177,7 @@ class Serving:
 
     def free(self, effect: FreeSlot) -> None:
         """Frees the session's slot; what still waits of it is dropped."""
-        runtime = self._runtimes.get(effect.run)
+        runtime = self._computing(effect.run)
         if runtime is not None:
             runtime.release(effect.session)
             self.step_times.dropped(effect.run, effect.session)
@@ -163,7 +186,7 @@ class Serving:
 
     async def digest(self, run: Run_, session: bytes, first: int, stop: int) -> Digest | None:
         """What units `run` cache of a session at positions [first, stop); None when they are not loaded."""
-        runtime = self._runtimes.get(run)
+        runtime = self._computing(run)
         if runtime is None:
             return None
         found: asyncio.Future[Digest | None] = self._question(run, None)
@@ -175,7 +198,7 @@ class Serving:
         self, run: Run_, session: bytes, stop: int, names: Collection[str]
     ) -> dict[str, Floats] | None:
         """What units `run` cache of a session at positions [0, stop), by array; None when it is not all there."""
-        runtime = self._runtimes.get(run)
+        runtime = self._computing(run)
         if runtime is None:
             return None
         found: asyncio.Future[dict[str, Floats] | None] = self._question(run, None)
@@ -184,7 +207,7 @@ class Serving:
 
     async def put(self, run: Run_, session: bytes, count: int, arrays: Mapping[str, Floats]) -> bool:
         """Makes `arrays` what units `run` cache of a session's first `count` positions; whether it could be."""
-        runtime = self._runtimes.get(run)
+        runtime = self._computing(run)
         if runtime is None:
             return False
         found = self._question(run, False)
@@ -222,6 +245,8 @@ class Serving:
         """Unloads everything."""
         for run in self.runs:
             await self.unload(run)
+        for run in tuple(self._teams):
+            await self.lead_no_more(run)
 
     def _begun(self, step: RunStep) -> None:
         key = (step.run, step.session, step.epoch, step.position)

@@ -17,8 +17,10 @@ from peer.model.fetcher import Progress
 from peer.replication.decoder_view import ModelView
 from peer.session.seat import Run_
 from peer.stage.stage_host import StageHost
+from peer.stage.team_host import TeamHost
 from peer.stage.unit_host import Serving
-from peer.state.generated.commands import PlanRecord
+from peer.state.generated.commands import HeldSlice, PlanRecord, PlanStage
+from peer.state.plan_record import slice_of
 from peer.storage.journal import Journal
 from peer.storage.journal_records import Load, Migrate, Operation, Run, Unload
 from peer.transport.peer_links import PeerLinks
@@ -26,6 +28,7 @@ from planner.errors import PlannerError
 
 REMEMBERED_PLANS: Final = 4  # sessions may open over a plan that was replaced a moment ago
 REPORT_AGAIN_S: Final = 1.0  # after a report that did not arrive
+OPEN_AGAIN_S: Final = 0.5  # after a team whose helpers were not ready
 DRAIN_S: Final = (
     150.0  # how long answers may keep units loaded that no plan wants any more; moving takes less
 )
@@ -66,7 +69,9 @@ class Holding:
         journal: Journal,
         slots: int,
         owner: HoldingOwner,
+        teams: TeamHost | None = None,
     ) -> None:
+        """`teams`: what loads slices for the teams that plans name; None: no plan of this model has any."""
         self._me = view.me
         self._links = links
         self._view = view
@@ -76,12 +81,14 @@ class Holding:
         self._journal = journal
         self._slots = slots
         self._owner = owner
+        self._teams = teams
         self._kept: list[Run_] = []  # held before a restart, and not yet given up
         self._kept_since: int | None = None  # the last plan's version when this peer was measured
         self.given_back = asyncio.Event()  # what was kept is loaded again, or given up, and reported
         self._plans: dict[int, PlanRecord] = {}
-        self._reported: tuple[Run_, ...] | None = None
+        self._reported: tuple[tuple[Run_, ...], tuple[HeldSlice, ...]] | None = None
         self._unwanted: dict[Run_, float] = {}  # since when no plan wants them
+        self._unwanted_slices: dict[HeldSlice, float] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._leaving = False
@@ -124,6 +131,8 @@ class Holding:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        if self._teams is not None:
+            await self._teams.close()
         await self._serving.close()
 
     async def _follow(self) -> None:
@@ -150,15 +159,17 @@ class Holding:
         for run in sorted(loaded - set(wanted)):
             if not self._in_use(run) and await self._given_up(run):
                 await self._unload(run)
+        await self._give_up_slices()
         for run in wanted:
             if run not in loaded:
                 await self._load(run)
                 self._tell_core()
                 self._changed.set()
                 break
+        else:
+            await self._hold_slices()
         await self._meet_neighbours()
-        if self._reported != self._serving.runs:
-            held = self._serving.runs
+        if self._reported != (held := self._held()):
             try:
                 await self._report(held)
                 self._reported = held
@@ -169,9 +180,88 @@ class Holding:
         if set(self._kept) <= set(self._serving.runs):
             self.given_back.set()
 
-    async def _report(self, held: tuple[Run_, ...]) -> None:
-        await self._view.holds(held)
+    def _held(self) -> tuple[tuple[Run_, ...], tuple[HeldSlice, ...]]:
+        """The runs that are loaded whole, and the slices with which this peer can compute."""
+        return self._serving.runs, self._teams.told() if self._teams is not None else ()
+
+    def _known(self) -> tuple[tuple[Run_, ...], tuple[HeldSlice, ...]] | None:
+        """What the mesh knows of what is held here."""
+        member = self._view.state.members.get(self._me)
+        return (member.held, member.slices) if member is not None else None
+
+    async def _report(self, held: tuple[tuple[Run_, ...], tuple[HeldSlice, ...]]) -> None:
+        await self._view.holds(*held)
         self._owner.reported()
+
+    # --- slices, for stages that teams compute
+
+    def team_lost(self, run: Run_) -> None:
+        """A team is over that this peer led: its sessions go on elsewhere, or here when there is another one."""
+        self._stage.perform(self._core.lose(run, "a member of the team that computes these units was lost"))
+        self._tell_core()
+        self._changed.set()
+
+    def look_again(self) -> None:
+        """Something changed about teams."""
+        self._changed.set()
+
+    def _slice_stages(self) -> dict[HeldSlice, PlanStage]:
+        """What plans give this peer of the stages of teams: those of the next plan first."""
+        state = self._view.state
+        found: dict[HeldSlice, PlanStage] = {}
+        for plan in (state.proposed, state.plan):
+            for stage in plan.stages if plan is not None else ():
+                if (part := slice_of(stage, self._me)) is not None:
+                    found.setdefault(part, stage)
+        return found
+
+    async def _give_up_slices(self) -> None:
+        """Unloads slices that no plan wants, unless answers still use them."""
+        if self._teams is None or self._teams.slices is None:
+            return
+        wanted = self._slice_stages()
+        self._unwanted_slices = {p: since for p, since in self._unwanted_slices.items() if p not in wanted}
+        for part in self._teams.slices.loaded:
+            if part not in wanted and not self._slice_in_use(part):
+                await self._teams.unload(part)
+                self._unwanted_slices.pop(part, None)
+                self._tell_core()
+                self._changed.set()
+
+    def _slice_in_use(self, part: HeldSlice) -> bool:
+        """Whether answers still use it, which no plan wants; looked at again soon if so. A helper waits for
+        its lead.
+        """
+        assert self._teams is not None
+        loop = asyncio.get_running_loop()
+        since = self._unwanted_slices.setdefault(part, loop.time())
+        run = (part.first, part.stop)
+        used = self._teams.in_use(part) if part.place else bool(self._core.active_on(run))
+        if not used or loop.time() - since > DRAIN_S:
+            return False
+        loop.call_later(DRAINED_AGAIN_S, self._changed.set)
+        return True
+
+    async def _hold_slices(self) -> None:
+        """Loads one slice that a plan wants, or else opens the teams that this peer leads."""
+        if self._teams is None or self._teams.slices is None:
+            return
+        wanted = self._slice_stages()
+        for part in wanted:
+            if part not in self._teams.slices.loaded:
+                await self._teams.slices.load(part, self._owner.progress((part.first, part.stop)))
+                self._changed.set()
+                return
+        for part, stage in wanted.items():
+            ready = all(self._view.state.holds(helper, stage) for helper in stage.helpers)
+            if part.place or self._teams.is_open(part) or not ready:
+                continue
+            try:
+                await self._teams.open(stage)
+            except (PeerError, TimeoutError) as error:
+                log.info("a team is not open yet: %s", error)
+                asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._changed.set)
+            self._tell_core()
 
     async def _load(self, run: Run_) -> None:
         operation = Load(Run(*run))
@@ -198,13 +288,16 @@ class Holding:
 
     async def _given_up(self, run: Run_) -> bool:
         """Tells the mesh that `run` goes. False: it did not hear, or a plan that came before it wants the units."""
-        held = tuple(other for other in self._serving.runs if other != run)
+        held = (tuple(other for other in self._serving.runs if other != run), self._held()[1])
         loop = asyncio.get_running_loop()
         try:
             await self._report(held)
             self._reported = held
             async with asyncio.timeout(TOLD_WITHIN_S):
-                while (member := self._view.state.members.get(self._me)) is None or member.held != held:
+                while (member := self._view.state.members.get(self._me)) is None or (
+                    member.held,
+                    member.slices,
+                ) != held:
                     self._changed.clear()
                     await self._changed.wait()
         except (PeerError, TimeoutError) as error:
@@ -295,4 +388,4 @@ class Holding:
             )
             for version, plan in self._plans.items()
         }
-        self._core.serve(plans, dict.fromkeys(self._serving.runs, self._slots))
+        self._core.serve(plans, dict.fromkeys(self._serving.serving, self._slots))

@@ -87,13 +87,15 @@ class Join:
 class Sliced:
     """A unit in slices, by peer; None for a peer that has nothing of it. `sums`: how many values the slices make parts
     of. `combine`: parts are added in the order of peers, or stand behind one another along the last axis. `join`: what
-    the sums become, None where the only one is what the unit makes.
+    the sums become, None where the only one is what the unit makes. `widths`: of parts that stand behind one another,
+    by peer.
     """
 
     slices: tuple[Slice | None, ...]
     combine: Literal["add", "concat"]
     sums: int
     join: Join | None
+    widths: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,8 @@ def sliced(unit: UnitParts, shares: Sequence[float]) -> Sliced:
             else None
             for peer, found in enumerate(pieces[only.node])
         )
-        return Sliced(slices, "concat", 1, None)
+        widths = tuple(stop - first for first, stop in pieces[only.node])
+        return Sliced(slices, "concat", 1, None, widths)
     made = []
     for peer in range(len(shares)):
         own = {each.node: (each, pieces[each.node][peer]) for each in reading.grains}

@@ -49,6 +49,10 @@ from peer.wire.generated.frames import (
     RunItemFailed,
     RunValue,
     Step,
+    TeamEnd,
+    TeamPart,
+    TeamRows,
+    TeamStep,
     Token,
     Where,
 )
@@ -105,6 +109,14 @@ FRAMES: tuple[Frame, ...] = (
     RunValue(SESSION, 1, 0, 0, (), 0, 0, b""),
     RunGo(SESSION, 2, 2**40),
     RunItemFailed(SESSION, 2, 7, "no memory"),
+    TeamStep(
+        SESSION, 3, 1, 2, 2, (45, 2**40), Tensor(Dtype.FLOAT32, (2, 1), bytes.fromhex("0000803f000000c0"))
+    ),
+    TeamStep(SESSION, 2**40, 2, 0, 1, (), Tensor(Dtype.FLOAT32, (1, 1), bytes.fromhex("0000803f"))),
+    TeamPart(SESSION, 3, 61, 15, 1, Tensor(Dtype.FLOAT32, (1, 2), bytes.fromhex("0000803f000000c0"))),
+    TeamRows(SESSION, 4, 0, (2, 128, 45, 46)),
+    TeamRows(SESSION, 5, 2, ()),
+    TeamEnd(SESSION, "a member was lost"),
 )
 
 
@@ -201,6 +213,12 @@ REJECTS: tuple[tuple[str, Channel, bytes], ...] = (
     ("step whose shape overflows", Channel.DATA, framed(
         STEP + "0101000100" + "019301cf001fffffffffffffcf001fffffffffffff", "00" * 4)),
     ("step of no positions", Channel.DATA, framed(STEP + "0101000000" + "01920001")),
+    ("team work of 3", Channel.DATA, framed("9940" + SESSION_HEX + "0103000190" + "01920101", "00" * 4)),
+    ("a team step of 2 rows with 1", Channel.DATA, framed(
+        "9940" + SESSION_HEX + "0100000290" + "01920101", "00" * 4)),
+    ("a part of member 16", Channel.DATA, framed("9841" + SESSION_HEX + "01001001" + "01920101", "00" * 4)),
+    ("rows of a team turned", Channel.DATA, framed("9542" + SESSION_HEX + "010390")),
+    ("TEAM_END without its message", Channel.DATA, framed("9243" + SESSION_HEX)),
 )  # fmt: skip
 
 

@@ -26,6 +26,8 @@ from peer.limits import (
     MAX_SAMPLING,
     MAX_SHADOWS,
     MAX_SPANS,
+    MAX_TEAM,
+    MAX_TEAM_ROWS,
     MAX_TENSOR_BYTES,
     MAX_TEXT_BYTES,
     MAX_TOKEN,
@@ -72,6 +74,10 @@ class Kind(IntEnum):
     RUN_VALUE = 56
     RUN_GO = 57
     RUN_ITEM_FAILED = 58
+    TEAM_STEP = 64
+    TEAM_PART = 65
+    TEAM_ROWS = 66
+    TEAM_END = 67
 
 
 class Finish(IntEnum):
@@ -87,6 +93,22 @@ class Role(IntEnum):
 
     SERVE = 0
     SHADOW = 1
+
+
+class TeamWork(IntEnum):
+    """What a TEAM_STEP has computed: tokens of one row, one token of each of several rows, or logits."""
+
+    PROMPT = 0
+    DECODE = 1
+    HEAD = 2
+
+
+class TeamKeep(IntEnum):
+    """What becomes of the rows that members keep: arrays of another size, one row copied to another, rows let go."""
+
+    GROW = 0
+    MOVE = 1
+    LET_GO = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,6 +391,59 @@ class RunItemFailed:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class TeamStep:
+    """The lead of a team (chapter Teams) has its members compute: `count` rows of float32 states, which are the
+    payload.
+
+    `call` rises by one with each TEAM_STEP and TEAM_ROWS of a team. PROMPT: tokens of row `row` from
+    position `lengths[0]` on; DECODE: one token of each of the rows from `row` on, at positions `lengths`;
+    HEAD: logits, without rows.
+    """
+
+    session: bytes
+    call: int
+    work: int
+    row: int
+    count: int
+    lengths: tuple[int, ...]
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TeamPart:
+    """What `member` made of unit `unit` in `call`: its part of the sum, or of the logits; `count` rows of float32."""
+
+    session: bytes
+    call: int
+    unit: int
+    member: int
+    count: int
+    tensor: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TeamRows:
+    """The lead changes the rows that members keep.
+
+    `numbers`: for GROW how many rows and positions, then how many positions each row has; for MOVE the row,
+    where it goes and how many positions; for LET_GO how many rows stay.
+    """
+
+    session: bytes
+    call: int
+    what: int
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamEnd:
+    """The team is over for its sender, and why; each member lets go of what it keeps for it."""
+
+    session: bytes
+    message: str
+
+
 Frame = (
     Hello
     | Ping
@@ -396,6 +471,10 @@ Frame = (
     | RunValue
     | RunGo
     | RunItemFailed
+    | TeamStep
+    | TeamPart
+    | TeamRows
+    | TeamEnd
 )
 
 
@@ -778,6 +857,64 @@ def _check_run_item_failed(values: Sequence[Any]) -> None:
         raise wrong_field("RUN_ITEM_FAILED.message", "text of at most 4096 bytes", message)
 
 
+def _check_team_step(values: Sequence[Any]) -> None:
+    if len(values) != 6:
+        raise wrong_count("TEAM_STEP", 6, values)
+    session, call, work, row, count, lengths = values
+    if type(session) is not bytes or len(session) != SESSION_BYTES:
+        raise wrong_field("TEAM_STEP.session", "16 bytes", session)
+    if type(call) is not int or not 0 <= call <= MAX_INT:
+        raise wrong_field("TEAM_STEP.call", "an integer from 0 to 9007199254740991", call)
+    if type(work) is not int or not 0 <= work <= 2:
+        raise wrong_field("TEAM_STEP.work", "an integer from 0 to 2", work)
+    if type(row) is not int or not 0 <= row <= MAX_INT:
+        raise wrong_field("TEAM_STEP.row", "an integer from 0 to 9007199254740991", row)
+    if type(count) is not int or not 1 <= count <= MAX_TOKEN:
+        raise wrong_field("TEAM_STEP.count", "an integer from 1 to 2147483647", count)
+    if not fits_integers(lengths, MAX_TEAM_ROWS, 0, MAX_INT):
+        raise wrong_field("TEAM_STEP.lengths", "at most 512 integers from 0 to 9007199254740991", lengths)
+
+
+def _check_team_part(values: Sequence[Any]) -> None:
+    if len(values) != 5:
+        raise wrong_count("TEAM_PART", 5, values)
+    session, call, unit, member, count = values
+    if type(session) is not bytes or len(session) != SESSION_BYTES:
+        raise wrong_field("TEAM_PART.session", "16 bytes", session)
+    if type(call) is not int or not 0 <= call <= MAX_INT:
+        raise wrong_field("TEAM_PART.call", "an integer from 0 to 9007199254740991", call)
+    if type(unit) is not int or not 0 <= unit <= MAX_INT:
+        raise wrong_field("TEAM_PART.unit", "an integer from 0 to 9007199254740991", unit)
+    if type(member) is not int or not 0 <= member <= MAX_TEAM - 1:
+        raise wrong_field("TEAM_PART.member", "an integer from 0 to 15", member)
+    if type(count) is not int or not 1 <= count <= MAX_TOKEN:
+        raise wrong_field("TEAM_PART.count", "an integer from 1 to 2147483647", count)
+
+
+def _check_team_rows(values: Sequence[Any]) -> None:
+    if len(values) != 4:
+        raise wrong_count("TEAM_ROWS", 4, values)
+    session, call, what, numbers = values
+    if type(session) is not bytes or len(session) != SESSION_BYTES:
+        raise wrong_field("TEAM_ROWS.session", "16 bytes", session)
+    if type(call) is not int or not 0 <= call <= MAX_INT:
+        raise wrong_field("TEAM_ROWS.call", "an integer from 0 to 9007199254740991", call)
+    if type(what) is not int or not 0 <= what <= 2:
+        raise wrong_field("TEAM_ROWS.what", "an integer from 0 to 2", what)
+    if not fits_integers(numbers, MAX_TEAM_ROWS, 0, MAX_INT):
+        raise wrong_field("TEAM_ROWS.numbers", "at most 512 integers from 0 to 9007199254740991", numbers)
+
+
+def _check_team_end(values: Sequence[Any]) -> None:
+    if len(values) != 2:
+        raise wrong_count("TEAM_END", 2, values)
+    session, message = values
+    if type(session) is not bytes or len(session) != SESSION_BYTES:
+        raise wrong_field("TEAM_END.session", "16 bytes", session)
+    if not fits_text(message, MAX_TEXT_BYTES):
+        raise wrong_field("TEAM_END.message", "text of at most 4096 bytes", message)
+
+
 LAYOUTS: Final[tuple[Layout, ...]] = (
     Layout(
         Hello,
@@ -959,8 +1096,38 @@ LAYOUTS: Final[tuple[Layout, ...]] = (
         "none",
         0,
     ),
+    Layout(
+        TeamStep,
+        Kind.TEAM_STEP,
+        Channel.DATA,
+        attrgetter("session", "call", "work", "row", "count", "lengths"),
+        _check_team_step,
+        "tensor",
+        MAX_TENSOR_BYTES,
+    ),
+    Layout(
+        TeamPart,
+        Kind.TEAM_PART,
+        Channel.DATA,
+        attrgetter("session", "call", "unit", "member", "count"),
+        _check_team_part,
+        "tensor",
+        MAX_TENSOR_BYTES,
+    ),
+    Layout(
+        TeamRows,
+        Kind.TEAM_ROWS,
+        Channel.DATA,
+        attrgetter("session", "call", "what", "numbers"),
+        _check_team_rows,
+        "none",
+        0,
+    ),
+    Layout(
+        TeamEnd, Kind.TEAM_END, Channel.DATA, attrgetter("session", "message"), _check_team_end, "none", 0
+    ),
 )
 # Frames that belong to the session that they name.
 OF_SESSION: Final[frozenset[type[Any]]] = frozenset(
-    {Open, Step, Token, Refuse, Cancel, Release, Feed, Where, Here}
+    {Open, Step, Token, Refuse, Cancel, Release, Feed, Where, Here, TeamStep, TeamPart, TeamRows, TeamEnd}
 )

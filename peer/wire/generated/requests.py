@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from peer.limits import MAX_BODY_BYTES, MAX_ENTRY_BYTES
+from peer.limits import MAX_BODY_BYTES, MAX_ENTRY_BYTES, MAX_TEAM
 from peer.wire.json_codec import (
     Codec,
     exactly,
@@ -94,6 +94,15 @@ class CheckReport:
     kept: int
     positions: int
     worst_ppm: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """Calls that keep the promise of equal bits: rows of a call as least, multiple and most; where prompts end."""
+
+    body: tuple[int, ...]
+    head: tuple[int, ...]
+    ends: int  # calls of prompts end at a multiple of it; 0: tokens of prompts are computed one at a time
 
 
 # --- requests and their answers ---------------------------------------------------------------------------
@@ -220,6 +229,47 @@ class KvCopyAnswer:
 
     have: int
     sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFormRequest:
+    """Asks a helper of a team that the sender leads for the form of calls that its slice of units [first, stop)
+    needs.
+    """
+
+    first: int
+    stop: int
+    place: int
+    shares: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TeamFormAnswer:
+    """The form that was proven at the helper."""
+
+    form: CallForm
+
+
+@dataclass(frozen=True, slots=True)
+class TeamOpenRequest:
+    """Has a helper compute with its slice of units [first, stop) for the sender, in `form`: a team, until
+    either ends it.
+    """
+
+    session: str
+    first: int
+    stop: int
+    place: int
+    shares: tuple[int, ...]
+    members: tuple[str, ...]
+    form: CallForm
+
+
+@dataclass(frozen=True, slots=True)
+class TeamHereRequest:
+    """Asks a member of a team that the sender is in whether it is there, as one that the sender waits for."""
+
+    session: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -466,6 +516,7 @@ check_report_codec: Final = record(
         "worst_ppm": uint,
     },
 )
+call_form_codec: Final = record(CallForm, {"body": exactly(uint, 3), "head": exactly(uint, 3), "ends": uint})
 status_answer_codec: Final = record(
     StatusAnswer,
     {
@@ -569,6 +620,23 @@ kv_copy_request_codec: Final = record(
     KvCopyRequest, {"session": session_pattern, "first": uint, "stop": uint, "from_": uint, "to": uint}
 )
 kv_copy_answer_codec: Final = record(KvCopyAnswer, {"have": uint, "sha256": copied_pattern})
+team_form_request_codec: Final = record(
+    TeamFormRequest, {"first": uint, "stop": uint, "place": uint, "shares": listed(uint, MAX_TEAM)}
+)
+team_form_answer_codec: Final = record(TeamFormAnswer, {"form": call_form_codec})
+team_open_request_codec: Final = record(
+    TeamOpenRequest,
+    {
+        "session": session_pattern,
+        "first": uint,
+        "stop": uint,
+        "place": uint,
+        "shares": listed(uint, MAX_TEAM),
+        "members": listed(text, MAX_TEAM),
+        "form": call_form_codec,
+    },
+)
+team_here_request_codec: Final = record(TeamHereRequest, {"session": session_pattern})
 run_open_request_codec: Final = record(
     RunOpenRequest,
     {
@@ -740,6 +808,11 @@ KV_DIGEST: Final = RequestKind(
 KV_COPY: Final = RequestKind(
     "kv_copy", Sender.ANYONE, kv_copy_request_codec, 2048, kv_copy_answer_codec, 2048
 )
+TEAM_FORM: Final = RequestKind(
+    "team_form", Sender.MEMBERS, team_form_request_codec, 2048, team_form_answer_codec, 2048
+)
+TEAM_OPEN: Final = RequestKind("team_open", Sender.MEMBERS, team_open_request_codec, 8192, nothing, 2048)
+TEAM_HERE: Final = RequestKind("team_here", Sender.MEMBERS, team_here_request_codec, 2048, nothing, 2048)
 RUN_OPEN: Final = RequestKind("run_open", Sender.MEMBERS, run_open_request_codec, 65536, nothing, 2048)
 RUN_CLOSE: Final = RequestKind("run_close", Sender.MEMBERS, run_close_request_codec, 2048, nothing, 2048)
 RUN_FOLDER: Final = RequestKind("run_folder", Sender.MEMBERS, nothing, 2048, run_folder_answer_codec, 8192)

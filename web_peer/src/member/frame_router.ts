@@ -16,6 +16,9 @@ import { framesOf } from '../wire/bundles';
 import type { Frame, SessionId } from '../wire/generated/frames';
 import { isOfSession, type ModelParts } from './model_parts';
 
+/** What a lead hears that counts on this tab. */
+const NO_MEMBER = 'a tab computes in no team';
+
 type Kind = Frame['kind'];
 type Of<K extends Kind> = Extract<Frame, { readonly kind: K }>;
 
@@ -36,7 +39,10 @@ interface Further {
 }
 
 interface Parts {
-  readonly links: Pick<PeerLinks, 'on' | 'onConnected' | 'onCongestion' | 'onGone' | 'requested' | 'probed'>;
+  readonly links: Pick<
+    PeerLinks,
+    'on' | 'onConnected' | 'onCongestion' | 'onGone' | 'requested' | 'probed' | 'sendOrLose'
+  >;
   readonly view: Pick<MeshView, 'received' | 'unreachable'>;
   readonly pieces: Pick<Pieces, 'requested' | 'came' | 'gone'>;
   readonly own: Serves;
@@ -90,6 +96,12 @@ export class FrameRouter {
       RUN_VALUE: (peer, frame) => flow.value(peer, frame),
       RUN_GO: (peer, frame) => flow.go(peer, frame),
       RUN_ITEM_FAILED: (peer, frame) => flow.failed(peer, frame),
+      TEAM_STEP: (peer, frame) => {
+        links.sendOrLose(peer, { kind: 'TEAM_END', session: frame.session, message: NO_MEMBER });
+      },
+      TEAM_ROWS: own,
+      TEAM_PART: own,
+      TEAM_END: own,
     };
   }
 

@@ -69,6 +69,8 @@ export function encode(frame: Frame): Uint8Array {
   let payload: Uint8Array = NO_BYTES;
   switch (frame.kind) {
     case 'STEP':
+    case 'TEAM_STEP':
+    case 'TEAM_PART':
       checkPositions(frame.count, frame.tensor);
       values.push(DTYPE_CODES[frame.tensor.dtype], frame.tensor.shape);
       payload = frame.tensor.data;

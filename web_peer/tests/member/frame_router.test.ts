@@ -59,6 +59,7 @@ function router(): FrameRouter {
       },
       requested: taker('links'),
       probed: taker('links'),
+      sendOrLose: (peer, frame) => took.push(`${frame.kind} to ${peer}`),
       onConnected: (listener) => {
         connect = listener;
         return () => undefined;
@@ -137,6 +138,10 @@ describe('a frame goes to', () => {
     ['RESPONSE', ['links RESPONSE']],
     ['PROBE', ['links PROBE']],
     ['PROBE_ACK', ['links PROBE_ACK']],
+    ['TEAM_STEP', ['TEAM_END to pa']],
+    ['TEAM_PART', []],
+    ['TEAM_ROWS', []],
+    ['TEAM_END', []],
     ['CONSENSUS', ['view CONSENSUS']],
     ['PIECE_REQUEST', ['pieces PIECE_REQUEST']],
     ['PIECE', ['pieces PIECE']],

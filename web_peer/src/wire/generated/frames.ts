@@ -21,6 +21,8 @@ import {
   MAX_SAMPLING,
   MAX_SHADOWS,
   MAX_SPANS,
+  MAX_TEAM,
+  MAX_TEAM_ROWS,
   MAX_TENSOR_BYTES,
   MAX_TEXT_BYTES,
   MAX_TOKEN,
@@ -45,6 +47,15 @@ export const FINISH = { more: 0, endToken: 1, length: 2 } as const;
  * serve.
  */
 export const ROLE = { serve: 0, shadow: 1 } as const;
+
+/** What a TEAM_STEP has computed: tokens of one row, one token of each of several rows, or logits. */
+export const TEAMWORK = { prompt: 0, decode: 1, head: 2 } as const;
+
+/**
+ * What becomes of the rows that members keep: arrays of another size, one row copied to another, rows let
+ * go.
+ */
+export const TEAMKEEP = { grow: 0, move: 1, letGo: 2 } as const;
 
 /** A session's 16 bytes in lower-case hex. */
 export type SessionId = string;
@@ -315,6 +326,60 @@ export interface RunItemFailed {
   readonly message: string;
 }
 
+/**
+ * The lead of a team (chapter Teams) has its members compute: `count` rows of float32 states, which are the
+ * payload.
+ *
+ * `call` rises by one with each TEAM_STEP and TEAM_ROWS of a team. PROMPT: tokens of row `row` from
+ * position `lengths[0]` on; DECODE: one token of each of the rows from `row` on, at positions `lengths`;
+ * HEAD: logits, without rows.
+ */
+export interface TeamStep {
+  readonly kind: 'TEAM_STEP';
+  readonly session: SessionId;
+  readonly call: number;
+  readonly work: number;
+  readonly row: number;
+  readonly count: number;
+  readonly lengths: readonly number[];
+  readonly tensor: Tensor;
+}
+
+/**
+ * What `member` made of unit `unit` in `call`: its part of the sum, or of the logits; `count` rows of
+ * float32.
+ */
+export interface TeamPart {
+  readonly kind: 'TEAM_PART';
+  readonly session: SessionId;
+  readonly call: number;
+  readonly unit: number;
+  readonly member: number;
+  readonly count: number;
+  readonly tensor: Tensor;
+}
+
+/**
+ * The lead changes the rows that members keep.
+ *
+ * `numbers`: for GROW how many rows and positions, then how many positions each row has; for MOVE the row,
+ * where it goes and how many positions; for LET_GO how many rows stay.
+ */
+export interface TeamRows {
+  readonly kind: 'TEAM_ROWS';
+  readonly session: SessionId;
+  readonly call: number;
+  readonly what: number;
+  readonly numbers: readonly number[];
+}
+
+/** The team is over for its sender, and why; each member lets go of what it keeps for it. */
+export interface TeamEnd {
+  readonly kind: 'TEAM_END';
+  readonly session: SessionId;
+  readonly message: string;
+}
+
 export type Frame =
   | Hello
   | Ping
@@ -341,7 +406,11 @@ export type Frame =
   | Piece
   | RunValue
   | RunGo
-  | RunItemFailed;
+  | RunItemFailed
+  | TeamStep
+  | TeamPart
+  | TeamRows
+  | TeamEnd;
 
 export type Kind = Frame['kind'];
 
@@ -907,6 +976,96 @@ export const LAYOUTS: { readonly [K in Kind]: Layout<Extract<Frame, { kind: K }>
     payload: 'none',
     maxPayloadBytes: 0,
   },
+  TEAM_STEP: {
+    kind: 'TEAM_STEP',
+    number: 64,
+    channel: 'data',
+    count: 6,
+    toWire: (frame) => [
+      64,
+      bytesFromHex(frame.session, SESSION_BYTES, 'TEAM_STEP.session'),
+      integer(frame.call, 0, MAX_INT, 'TEAM_STEP.call'),
+      integer(frame.work, 0, 2, 'TEAM_STEP.work'),
+      integer(frame.row, 0, MAX_INT, 'TEAM_STEP.row'),
+      integer(frame.count, 1, MAX_TOKEN, 'TEAM_STEP.count'),
+      integers(frame.lengths, MAX_TEAM_ROWS, 0, MAX_INT, 'TEAM_STEP.lengths'),
+    ],
+    fromWire: (values) => ({
+      kind: 'TEAM_STEP',
+      session: hexFromBytes(values[0], SESSION_BYTES, 'TEAM_STEP.session'),
+      call: integer(values[1], 0, MAX_INT, 'TEAM_STEP.call'),
+      work: integer(values[2], 0, 2, 'TEAM_STEP.work'),
+      row: integer(values[3], 0, MAX_INT, 'TEAM_STEP.row'),
+      count: integer(values[4], 1, MAX_TOKEN, 'TEAM_STEP.count'),
+      lengths: integers(values[5], MAX_TEAM_ROWS, 0, MAX_INT, 'TEAM_STEP.lengths'),
+    }),
+    payload: 'tensor',
+    maxPayloadBytes: MAX_TENSOR_BYTES,
+  },
+  TEAM_PART: {
+    kind: 'TEAM_PART',
+    number: 65,
+    channel: 'data',
+    count: 5,
+    toWire: (frame) => [
+      65,
+      bytesFromHex(frame.session, SESSION_BYTES, 'TEAM_PART.session'),
+      integer(frame.call, 0, MAX_INT, 'TEAM_PART.call'),
+      integer(frame.unit, 0, MAX_INT, 'TEAM_PART.unit'),
+      integer(frame.member, 0, MAX_TEAM - 1, 'TEAM_PART.member'),
+      integer(frame.count, 1, MAX_TOKEN, 'TEAM_PART.count'),
+    ],
+    fromWire: (values) => ({
+      kind: 'TEAM_PART',
+      session: hexFromBytes(values[0], SESSION_BYTES, 'TEAM_PART.session'),
+      call: integer(values[1], 0, MAX_INT, 'TEAM_PART.call'),
+      unit: integer(values[2], 0, MAX_INT, 'TEAM_PART.unit'),
+      member: integer(values[3], 0, MAX_TEAM - 1, 'TEAM_PART.member'),
+      count: integer(values[4], 1, MAX_TOKEN, 'TEAM_PART.count'),
+    }),
+    payload: 'tensor',
+    maxPayloadBytes: MAX_TENSOR_BYTES,
+  },
+  TEAM_ROWS: {
+    kind: 'TEAM_ROWS',
+    number: 66,
+    channel: 'data',
+    count: 4,
+    toWire: (frame) => [
+      66,
+      bytesFromHex(frame.session, SESSION_BYTES, 'TEAM_ROWS.session'),
+      integer(frame.call, 0, MAX_INT, 'TEAM_ROWS.call'),
+      integer(frame.what, 0, 2, 'TEAM_ROWS.what'),
+      integers(frame.numbers, MAX_TEAM_ROWS, 0, MAX_INT, 'TEAM_ROWS.numbers'),
+    ],
+    fromWire: (values) => ({
+      kind: 'TEAM_ROWS',
+      session: hexFromBytes(values[0], SESSION_BYTES, 'TEAM_ROWS.session'),
+      call: integer(values[1], 0, MAX_INT, 'TEAM_ROWS.call'),
+      what: integer(values[2], 0, 2, 'TEAM_ROWS.what'),
+      numbers: integers(values[3], MAX_TEAM_ROWS, 0, MAX_INT, 'TEAM_ROWS.numbers'),
+    }),
+    payload: 'none',
+    maxPayloadBytes: 0,
+  },
+  TEAM_END: {
+    kind: 'TEAM_END',
+    number: 67,
+    channel: 'data',
+    count: 2,
+    toWire: (frame) => [
+      67,
+      bytesFromHex(frame.session, SESSION_BYTES, 'TEAM_END.session'),
+      text(frame.message, MAX_TEXT_BYTES, 'TEAM_END.message'),
+    ],
+    fromWire: (values) => ({
+      kind: 'TEAM_END',
+      session: hexFromBytes(values[0], SESSION_BYTES, 'TEAM_END.session'),
+      message: text(values[1], MAX_TEXT_BYTES, 'TEAM_END.message'),
+    }),
+    payload: 'none',
+    maxPayloadBytes: 0,
+  },
 };
 
 /** Kinds that belong to the session that they name. */
@@ -920,4 +1079,8 @@ export const OF_SESSION: ReadonlySet<Kind> = new Set<Kind>([
   'FEED',
   'WHERE',
   'HERE',
+  'TEAM_STEP',
+  'TEAM_PART',
+  'TEAM_ROWS',
+  'TEAM_END',
 ]);

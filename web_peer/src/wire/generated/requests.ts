@@ -4,7 +4,7 @@
  * Generated from schema/requests.toml by `make generate`: change that, not this.
  */
 
-import { MAX_BODY_BYTES, MAX_ENTRY_BYTES } from '../../limits';
+import { MAX_BODY_BYTES, MAX_ENTRY_BYTES, MAX_TEAM } from '../../limits';
 import {
   type Codec,
   exactly,
@@ -81,6 +81,13 @@ export interface CheckReport {
   readonly kept: number;
   readonly positions: number;
   readonly worstPpm: number;
+}
+
+/** Calls that keep the promise of equal bits: rows of a call as least, multiple and most; where prompts end. */
+export interface CallForm {
+  readonly body: readonly number[];
+  readonly head: readonly number[];
+  readonly ends: number; // calls of prompts end at a multiple of it; 0: tokens of prompts are computed one at a time
 }
 
 // --- requests and their answers
@@ -187,6 +194,41 @@ export interface KvCopyRequest {
 export interface KvCopyAnswer {
   readonly have: number;
   readonly sha256: string;
+}
+
+/**
+ * Asks a helper of a team that the sender leads for the form of calls that its slice of units [first, stop)
+ * needs.
+ */
+export interface TeamFormRequest {
+  readonly first: number;
+  readonly stop: number;
+  readonly place: number;
+  readonly shares: readonly number[];
+}
+
+/** The form that was proven at the helper. */
+export interface TeamFormAnswer {
+  readonly form: CallForm;
+}
+
+/**
+ * Has a helper compute with its slice of units [first, stop) for the sender, in `form`: a team, until
+ * either ends it.
+ */
+export interface TeamOpenRequest {
+  readonly session: string;
+  readonly first: number;
+  readonly stop: number;
+  readonly place: number;
+  readonly shares: readonly number[];
+  readonly members: readonly string[];
+  readonly form: CallForm;
+}
+
+/** Asks a member of a team that the sender is in whether it is there, as one that the sender waits for. */
+export interface TeamHereRequest {
+  readonly session: string;
 }
 
 /** Has a peer make ready for its stages of a run: units spans[i] of `model` are computed by peers[i]. */
@@ -399,6 +441,13 @@ export const checkReportCodec = record<CheckReport>(
     positions: uint,
     worstPpm: uint,
   });
+export const callFormCodec = record<CallForm>(
+  'CallForm',
+  {
+    body: exactly(uint, 3),
+    head: exactly(uint, 3),
+    ends: uint,
+  });
 export const statusAnswerCodec = record<Required<StatusAnswer>>(
   'StatusAnswer',
   {
@@ -499,6 +548,35 @@ export const kvCopyAnswerCodec = record<KvCopyAnswer>(
   {
     have: uint,
     sha256: copiedPattern,
+  });
+export const teamFormRequestCodec = record<TeamFormRequest>(
+  'TeamFormRequest',
+  {
+    first: uint,
+    stop: uint,
+    place: uint,
+    shares: list(uint, MAX_TEAM),
+  });
+export const teamFormAnswerCodec = record<TeamFormAnswer>(
+  'TeamFormAnswer',
+  {
+    form: callFormCodec,
+  });
+export const teamOpenRequestCodec = record<TeamOpenRequest>(
+  'TeamOpenRequest',
+  {
+    session: sessionPattern,
+    first: uint,
+    stop: uint,
+    place: uint,
+    shares: list(uint, MAX_TEAM),
+    members: list(text, MAX_TEAM),
+    form: callFormCodec,
+  });
+export const teamHereRequestCodec = record<TeamHereRequest>(
+  'TeamHereRequest',
+  {
+    session: sessionPattern,
   });
 export const runOpenRequestCodec = record<RunOpenRequest>(
   'RunOpenRequest',
@@ -718,6 +796,30 @@ export const KV_COPY: RequestKind<KvCopyRequest, KvCopyAnswer> = {
   codec: kvCopyRequestCodec,
   maxBodyBytes: 2048,
   answer: kvCopyAnswerCodec,
+  maxAnswerBytes: 2048,
+};
+export const TEAM_FORM: RequestKind<TeamFormRequest, TeamFormAnswer> = {
+  method: 'team_form',
+  sender: 'members',
+  codec: teamFormRequestCodec,
+  maxBodyBytes: 2048,
+  answer: teamFormAnswerCodec,
+  maxAnswerBytes: 2048,
+};
+export const TEAM_OPEN: RequestKind<TeamOpenRequest, null> = {
+  method: 'team_open',
+  sender: 'members',
+  codec: teamOpenRequestCodec,
+  maxBodyBytes: 8192,
+  answer: nothing,
+  maxAnswerBytes: 2048,
+};
+export const TEAM_HERE: RequestKind<TeamHereRequest, null> = {
+  method: 'team_here',
+  sender: 'members',
+  codec: teamHereRequestCodec,
+  maxBodyBytes: 2048,
+  answer: nothing,
   maxAnswerBytes: 2048,
 };
 export const RUN_OPEN: RequestKind<RunOpenRequest, null> = {
