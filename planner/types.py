@@ -20,6 +20,20 @@ Holding = Literal["mapped", "packed", "wide"]
 
 
 @dataclass(frozen=True, slots=True)
+class UnitCut:
+    """How a unit can be cut into slices for a team (planner.slices). `pieces`: what it comes in, so that no more
+    members have a part of it; `common_bytes`: of its weights, what each slice has besides its part; `sums`: how often
+    in a step members add up what each has made; `sent_bytes`: what a member sends to each other one for a token, in
+    all sums.
+    """
+
+    pieces: int
+    common_bytes: int
+    sums: int
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unit:
     """Smallest piece that can be placed. Units of a model run in order; borders are between neighbours."""
 
@@ -34,6 +48,7 @@ class Unit:
     largest_tensor_bytes: int = 0  # must fit one buffer of the peer
     ops: tuple[str, ...] = ()  # operators that the peer's provider must have
     kv_positions: int = 0  # of a session that it caches at most; 0: all of them
+    cut: UnitCut | None = None  # None: it is computed whole
 
     def kv_bytes(self, context: int) -> int:
         """What a session of `context` tokens takes in its caches."""

@@ -111,7 +111,14 @@ def with_other_standbys(request: PlanRequest, stages: Sequence[Stage], held: Hel
     Raises RequestError, and KeyError where a peer of theirs is not in the request.
     """
     profile = evaluator.profiles(request)
-    made = [evaluator.make_stage(request, profile[stage.peer], stage.first, stage.stop) for stage in stages]
+    made = [
+        evaluator.make_team(
+            request, [profile[name] for name in stage.team], stage.shares, stage.first, stage.stop
+        )
+        if stage.helpers
+        else evaluator.make_stage(request, profile[stage.peer], stage.first, stage.stop)
+        for stage in stages
+    ]
     covered = standbys.with_standbys(request, made, prefer=held)
     found = evaluator.evaluate(request, covered)
     doubts = independent_copies.doubts(request, covered)

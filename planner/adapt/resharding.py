@@ -68,8 +68,12 @@ def check(
     stages = tuple(serving)
     now = _latency(request, stages)
     goal = _latency(request, fresh)
-    if goal is None or [(s.peer, s.stop) for s in fresh] == [(s.peer, s.stop) for s in stages]:
+    if goal is None or [(s.team, s.stop) for s in fresh] == [(s.team, s.stop) for s in stages]:
         return Decision("stay", stages, 0, 0.0, "the new plan is the one that serves", Memory())
+    if any(stage.helpers for stage in (*stages, *fresh)):
+        return Decision(
+            "stay", stages, 0, 0.0, "slices of a team are not moved for somebody's pace", Memory()
+        )
     asked = _asked(request, stages, fresh, now, goal, bounds)
     if asked is None:
         return Decision("stay", stages, 0, 0.0, "nothing asks for a change", Memory())

@@ -96,7 +96,9 @@ def default_wish(request: PlanRequest) -> Wish:
 def better(request: PlanRequest, wish: Wish, serving: Sequence[Stage], fresh: Sequence[Stage]) -> bool:
     """Whether `fresh` is worth to replace the stages that serve: by the strategy first, then by the goal's figure."""
     now = tuple(replace(stage, standbys=()) for stage in serving)
-    if [(s.first, s.stop, s.peer) for s in fresh] == [(s.first, s.stop, s.peer) for s in now]:
+    if [(s.first, s.stop, s.team, s.shares) for s in fresh] == [
+        (s.first, s.stop, s.team, s.shares) for s in now
+    ]:
         return False
     try:
         present = objectives.figures(request, now)
@@ -176,7 +178,7 @@ def _survivor(
 def _held(stages: Sequence[Stage]) -> dict[str, tuple[tuple[int, int], ...]]:
     runs: dict[str, set[tuple[int, int]]] = {}
     for stage in stages:
-        for peer in (stage.peer, *stage.standbys):
+        for peer in stage.standbys if stage.helpers else (stage.peer, *stage.standbys):
             runs.setdefault(peer, set()).add((stage.first, stage.stop))
     return {peer: tuple(sorted(found)) for peer, found in sorted(runs.items())}
 

@@ -15,6 +15,7 @@ The model; `rows` is how many sessions one batch carries:
             stage and a link serve every cohort once a round. Seconds per token = max(round, m * slowest stage,
             m * slowest transfer) / sessions, at the best `rows` of `row_choices`. For one peer this is its
             batched rate. `planner.cost.simulator` reaches the same figure by playing it.
+A stage of a team (Stage.helpers) costs what team_ps says.
 A peer may have several places: handing over to itself costs nothing, its steps add up in the rate, and its pledge
 holds all its places (standbys too) with its overhead once.
 Where no link is given between two peers, in that direction, they cannot be neighbours. An origin that is not
@@ -23,17 +24,19 @@ the first stage's peer needs a link to it for the prompt, and one from the tail 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import permutations
 from typing import get_args
 
 import numpy as np
 
 from planner.errors import RequestError
-from planner.types import Holding, Link, PeerProfile, PlanRequest, Stage, Unit
+from planner.types import Holding, Link, PeerProfile, PlanRequest, Stage, Unit, UnitCut
 
 PICO = 10**12  # picoseconds in a second; fine enough that 1000 roundings stay under a nanosecond
 MAX_COHORTS = 16  # more cohorts than this in flight change a predicted rate by less than measurement does
@@ -114,18 +117,43 @@ def unit_bytes(request: PlanRequest, unit: Unit, holding: Holding = "mapped") ->
     return unit.held_bytes(holding), unit.kv_bytes(request.context) * request.sessions
 
 
-def stage_bytes(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -> tuple[int, int, int]:
-    """(weights, KV, overhead) that units [first, stop) take on `peer`; they fit when the sum is within its
-    pledge.
+def stage_bytes(
+    request: PlanRequest, peer: PeerProfile, first: int, stop: int, share: int = 1, all_shares: int = 1
+) -> tuple[int, int, int]:
+    """(weights, KV, overhead) that units [first, stop) take on `peer`, or of a team its slice of them; they fit when
+    the sum is within its pledge.
     """
     parts = [unit_bytes(request, unit, peer.holding) for unit in request.units[first:stop]]
+    if share < all_shares:
+        cuts = [unit.cut for unit in request.units[first:stop]]
+        parts = [_sliced(*part, cut, share, all_shares) for part, cut in zip(parts, cuts, strict=True)]
     return sum(w for w, _ in parts), sum(kv for _, kv in parts), peer.overhead_bytes
+
+
+def _sliced(weights: int, kv: int, cut: UnitCut | None, share: int, all_shares: int) -> tuple[int, int]:
+    """At most so much of a unit is in a slice: whole pieces, rounded up. Of an unknown cut, its share."""
+    pieces = all_shares if cut is None else max(1, cut.pieces)
+    common = 0 if cut is None else min(weights, cut.common_bytes)
+    own = -(-pieces * share // all_shares)
+    return common + -(-(weights - common) * own // pieces), -(-kv * own // pieces)
 
 
 def make_stage(request: PlanRequest, peer: PeerProfile, first: int, stop: int) -> Stage:
     """A stage with its bytes filled in."""
     weights, kv, overhead = stage_bytes(request, peer, first, stop)
     return Stage(first, stop, peer.peer, (), weights, kv, overhead)
+
+
+def make_team(
+    request: PlanRequest, team: Sequence[PeerProfile], shares: Sequence[int], first: int, stop: int
+) -> Stage:
+    """A stage of a team, its lead first, with the bytes of the member with most."""
+    sizes = [
+        stage_bytes(request, peer, first, stop, share, sum(shares))
+        for peer, share in zip(team, shares, strict=True)
+    ]
+    lead, *helpers = (peer.peer for peer in team)
+    return Stage(first, stop, lead, (), *max(sizes, key=sum), tuple(helpers), tuple(shares))
 
 
 def profiles(request: PlanRequest) -> dict[str, PeerProfile]:
@@ -138,12 +166,18 @@ def link_table(request: PlanRequest) -> dict[tuple[str, str], Link]:
     return {(link.src, link.dst): link for link in request.links}
 
 
-def runs_by_peer(stages: Sequence[Stage]) -> dict[str, set[tuple[int, int]]]:
-    """Every run [first, stop) that each peer has a place for, as primary or standby."""
-    runs: dict[str, set[tuple[int, int]]] = {}
+Part = tuple[int, ...]  # units [first, stop); of a slice also the share, and the sum of all shares
+
+
+def runs_by_peer(stages: Sequence[Stage]) -> dict[str, set[Part]]:
+    """Every run [first, stop) that each peer has a place for, as primary or standby, and every slice."""
+    runs: dict[str, set[Part]] = {}
     for stage in stages:
-        for name in (stage.peer, *stage.standbys):
-            runs.setdefault(name, set()).add((stage.first, stage.stop))
+        run = (stage.first, stage.stop)
+        for name in stage.standbys if stage.helpers else (stage.peer, *stage.standbys):
+            runs.setdefault(name, set()).add(run)
+        for name, share in zip(stage.team, stage.shares, strict=False):
+            runs.setdefault(name, set()).add((*run, share, sum(stage.shares)))
     return runs
 
 
@@ -154,12 +188,12 @@ def peak_bytes(peer: PeerProfile, weights: int, kv: int) -> int:
     return peer.overhead_bytes + max(weights + kv + facts.scratch_bytes, loading)
 
 
-def places_bytes(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> int:
+def places_bytes(request: PlanRequest, peer: PeerProfile, runs: Iterable[Part]) -> int:
     """Bytes that all these runs take on `peer`, its overhead once, beside what other models have loaded there."""
     return peak_bytes(peer, *_added_bytes(request, peer, list(runs)))
 
 
-def _added_bytes(request: PlanRequest, peer: PeerProfile, runs: Sequence[tuple[int, int]]) -> tuple[int, int]:
+def _added_bytes(request: PlanRequest, peer: PeerProfile, runs: Sequence[Part]) -> tuple[int, int]:
     """(weights, KV) of all these runs, without weights that other models have loaded on `peer`."""
     sizes = [stage_bytes(request, peer, *run)[:2] for run in runs]
     loaded = sum(
@@ -180,7 +214,7 @@ def unable(peer: PeerProfile, unit: Unit) -> str | None:
     return f"{peer.peer} has no {lacks[0]}, which {unit.name} needs" if lacks else None
 
 
-def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> str | None:
+def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[Part]) -> str | None:
     """Which memory of `peer` these runs exceed, and by how much; None when they fit."""
     places = list(runs)
     weights, kv = _added_bytes(request, peer, places)
@@ -195,10 +229,10 @@ def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, 
     return None
 
 
-def refuse_runs(request: PlanRequest, peer: PeerProfile, runs: Iterable[tuple[int, int]]) -> str | None:
+def refuse_runs(request: PlanRequest, peer: PeerProfile, runs: Iterable[Part]) -> str | None:
     """Why `peer` cannot hold and serve all these runs; None when it can."""
     places = list(runs)
-    refusals = (unable(peer, unit) for run in places for unit in request.units[slice(*run)])
+    refusals = (unable(peer, unit) for run in places for unit in request.units[slice(*run[:2])])
     return overfull(request, peer, places) or next((said for said in refusals if said is not None), None)
 
 
@@ -208,12 +242,11 @@ def evaluate(request: PlanRequest, stages: Sequence[Stage]) -> Evaluation:
     if refusal is not None:
         raise RequestError(refusal)
     peers, links = profiles(request), link_table(request)
-    runs = [(peers[s.peer], request.units[s.first : s.stop]) for s in stages]
     between = hops(request, stages, links)
 
     def batch(rows: int) -> tuple[list[int], list[int], list[int]]:
         return (
-            [stage_ps(peer, units, rows) for peer, units in runs],
+            [place_ps(request, stage, rows, peers, links) for stage in stages],
             [hop_ps(link, size, rows) for link, size in between],
             [transfer_ps(link, size, rows) for link, size in between],
         )
@@ -260,11 +293,79 @@ def _by_peer(stages: Sequence[Stage], busy: Sequence[int]) -> list[int]:
     """For each stage, how long its peer is busy in a round, with all its places."""
     sums: Counter[str] = Counter()
     for stage, ps in zip(stages, busy, strict=True):
-        sums[stage.peer] += ps
-    return [sums[stage.peer] for stage in stages]
+        sums.update(dict.fromkeys(stage.team, ps))
+    return [max(sums[name] for name in stage.team) for stage in stages]
 
 
-PreferenceKey = tuple[Fraction | int | tuple[tuple[str, int], ...], ...]
+def place_ps(
+    request: PlanRequest,
+    stage: Stage,
+    rows: int,
+    peers: Mapping[str, PeerProfile],
+    links: Mapping[tuple[str, str], Link],
+) -> int:
+    """Decode of a batch of `rows` by whoever computes the stage: its peer, or its team, whose links are there."""
+    units = request.units[stage.first : stage.stop]
+    if not stage.helpers:
+        return stage_ps(peers[stage.peer], units, rows)
+    team = [peers[name] for name in stage.team]
+    ways = [links[pair] for pair in permutations(stage.team, 2)]
+    taken = [[unit_ps(peer, unit, rows) for unit in units] for peer in team]
+    return team_ps(team, stage.shares, ways, units, taken, rows)
+
+
+def place_chunk_ps(
+    request: PlanRequest,
+    stage: Stage,
+    tokens: int,
+    peers: Mapping[str, PeerProfile],
+    links: Mapping[tuple[str, str], Link],
+    *,
+    last: bool,
+) -> int:
+    """The same of one chunk of a prompt; the head runs only on the last."""
+    units = request.units[stage.first : stage.stop]
+    if not stage.helpers:
+        return chunk_ps(peers[stage.peer], units, tokens, last=last)
+    units = tuple(unit for unit in units if unit.kind != "head" or last)
+    team = [peers[name] for name in stage.team]
+    ways = [links[pair] for pair in permutations(stage.team, 2)]
+    steps = [picoseconds(peer.step_s) for peer in team]
+    taken = [
+        [chunk_ps(peer, (unit,), tokens, last=last) - step for unit in units]
+        for peer, step in zip(team, steps, strict=True)
+    ]
+    return team_ps(team, stage.shares, ways, units, taken, tokens)
+
+
+def team_ps(
+    team: Sequence[PeerProfile],
+    shares: Sequence[int],
+    ways: Sequence[Link],
+    units: Sequence[Unit],
+    taken: Sequence[Sequence[int]],
+    rows: int,
+) -> int:
+    """What a team takes for `units`, of which each member alone would take the picoseconds `taken`, (members, units).
+
+    The lead hands the rows to all; of each unit everybody computes its share, the slowest last, and then all send their
+    part of a sum to one another at once: a sum costs one way, the slowest of the `ways` between two members. Adding up
+    is not counted. A head's parts go to the lead alone and are as large as if they went to all.
+    """
+    total = sum(shares)
+    busy = max(picoseconds(peer.step_s) for peer in team)
+    busy += max(hop_ps(way, units[0].out_bytes_per_token, rows) for way in ways) if units else 0
+    for at, unit in enumerate(units):
+        sums, sent = (
+            (1, unit.out_bytes_per_token) if unit.cut is None else (unit.cut.sums, unit.cut.sent_bytes)
+        )
+        each_rows = 1 if unit.kind == "head" else rows
+        busy += max(-(-own[at] * share // total) for own, share in zip(taken, shares, strict=True))
+        busy += max(sums * delay_ps(way) + transfer_ps(way, sent, each_rows) for way in ways)
+    return busy
+
+
+PreferenceKey = tuple[Fraction | int | tuple[tuple[object, ...], ...], ...]
 
 
 def preference(request: PlanRequest, stages: Sequence[Stage]) -> PreferenceKey:
@@ -275,7 +376,7 @@ def preference(request: PlanRequest, stages: Sequence[Stage]) -> PreferenceKey:
                 stages; then (peer, stop) of each stage from the first.
     """
     found = evaluate(request, stages)
-    tail = (len(stages), tuple((stage.peer, stage.stop) for stage in stages))
+    tail = (len(stages), tuple((stage.peer, stage.stop, stage.helpers, stage.shares) for stage in stages))
     if request.objective == "latency":
         return (found.decode_ps, *tail)
     return (found.token_ps, found.rows, found.round_ps, *tail)
@@ -289,8 +390,11 @@ def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
             return (
                 f"stage on {stage.peer} holds units {stage.first}-{stage.stop}: expected a run from {at} on"
             )
-        if stage.peer not in peers:
-            return f"stage on {stage.peer}: no such peer in the request"
+        for name in stage.team:
+            if name not in peers:
+                return f"stage on {name}: no such peer in the request"
+        if stage.helpers and (refusal := refuse_team(request, stage, links)) is not None:
+            return refusal
         at = stage.stop
     if at != len(request.units):
         return f"stages hold units 0-{at}: expected all {len(request.units)}"
@@ -310,6 +414,20 @@ def refuse(request: PlanRequest, stages: Sequence[Stage]) -> str | None:
         if pair not in links:
             return f"no link from {pair[0]} to {pair[1]}"
     return None
+
+
+def refuse_team(request: PlanRequest, stage: Stage, links: Mapping[tuple[str, str], Link]) -> str | None:
+    """Why no team can compute this stage, whatever its memory: a unit that is not cut so often, no link; else None."""
+    team = stage.team
+    if len({*team}) < len(team) or len(stage.shares) != len(team) or min(stage.shares) < 1:
+        return f"the team of {stage.peer}: expected different peers, and a share above 0 of each"
+    for unit in request.units[stage.first : stage.stop]:
+        if unit.kind == "embed":
+            return f"{unit.name} is not cut: its rows are read as they are needed"
+        if unit.cut is not None and unit.cut.pieces < len(team):
+            return f"{unit.name} comes in {unit.cut.pieces} pieces, too few for {len(team)} members"
+    missing = [pair for pair in permutations(team, 2) if pair not in links]
+    return f"no link from {missing[0][0]} to {missing[0][1]}, which are of one team" if missing else None
 
 
 def prefill_s(request: PlanRequest, stages: Sequence[Stage], prompt_tokens: int, chunk_tokens: int) -> float:
@@ -338,8 +456,10 @@ def prefill_ps(request: PlanRequest, stages: Sequence[Stage], prompt_tokens: int
         ready = arrival
         for at, stage in enumerate(stages):
             last = start + tokens == prompt_tokens
-            busy = chunk_ps(peers[stage.peer], request.units[stage.first : stage.stop], tokens, last=last)
-            ready = stage_free[stage.peer] = max(ready, stage_free[stage.peer]) + busy
+            busy = place_chunk_ps(request, stage, tokens, peers, links, last=last)
+            ready = max(ready, *(stage_free[name] for name in stage.team)) + busy
+            for name in stage.team:
+                stage_free[name] = ready
             if at + 1 < len(stages):
                 link, size = between[at]
                 link_free[at] = max(ready, link_free[at]) + transfer_ps(link, size, tokens)
@@ -398,6 +518,8 @@ def check_request(request: PlanRequest) -> None:
         for field in _COUNTS:
             if (getattr(unit, field) or 0) < 0:
                 raise RequestError(f"unit {unit.name}: expected {field} >= 0, got {getattr(unit, field)}")
+        if unit.cut is not None and min(dataclasses.astuple(unit.cut)) < 0:
+            raise RequestError(f"unit {unit.name}: expected a cut of numbers >= 0, got {unit.cut}")
     kinds = sorted({unit.kind for unit in request.units})
     for peer in request.peers:
         if peer.memory_bytes < 0 or peer.overhead_bytes < 0:

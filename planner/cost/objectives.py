@@ -20,7 +20,7 @@ from planner.cost.wording import mib, ms
 from planner.types import PlanRequest, Stage
 
 Goal = Literal["latency", "throughput", "memory", "balanced"]
-# tensor, expert and tiles have their place here; no solver offers them yet
+# expert and tiles have their place here; no solver offers them yet
 Strategy = Literal[
     "optimal", "layer", "attention-ffn", "pipeline", "component", "hybrid", "tensor", "expert", "tiles"
 ]
@@ -50,6 +50,7 @@ class Wish:
     decode_cap_s: float | None = None
     most_stages: int | None = None  # the hop cap
     components: tuple[Component, ...] = ()
+    min_tensor_bytes: int = 0  # of weights: smaller units are computed whole, also beside a team
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +90,10 @@ def figures(request: PlanRequest, stages: Sequence[Stage]) -> Figures:
     links = evaluator.link_table(request)
     chunk, busy = list[int](), dict[str, int]()
     for stage in stages:
-        peer, units = peers[stage.peer], request.units[stage.first : stage.stop]
-        chunk.append(evaluator.chunk_ps(peer, units, CHUNK_TOKENS, last=False))
-        busy[stage.peer] = busy.get(stage.peer, 0) + evaluator.stage_ps(peer, units, 1)
+        chunk.append(evaluator.place_chunk_ps(request, stage, CHUNK_TOKENS, peers, links, last=False))
+        taken = evaluator.place_ps(request, stage, 1, peers, links)
+        for name in stage.team:
+            busy[name] = busy.get(name, 0) + taken
     between = evaluator.hops(request, stages, links)
     transfers = [evaluator.transfer_ps(link, size, CHUNK_TOKENS) for link, size in between[:-1]]
     slowest_row = max([*busy.values(), *(evaluator.transfer_ps(link, size, 1) for link, size in between)])
@@ -112,12 +114,12 @@ def figures(request: PlanRequest, stages: Sequence[Stage]) -> Figures:
     )
 
 
-Key = tuple[Fraction | int | bool | tuple[tuple[str, int], ...], ...]
+Key = tuple[Fraction | int | bool | tuple[tuple[object, ...], ...], ...]
 
 
 def key(wish: Wish, found: Figures, stages: Sequence[Stage]) -> Key:
     """Of two placements, the one with the smaller key is chosen. Those that keep the bounds come first."""
-    tail = (found.stages, tuple((stage.peer, stage.stop) for stage in stages))
+    tail = (found.stages, tuple((stage.peer, stage.stop, stage.helpers, stage.shares) for stage in stages))
     kept = bool(refusals(wish, found))
     match wish.goal:
         case "latency":
@@ -197,17 +199,17 @@ class Option:
     by: str
 
     @property
-    def order(self) -> tuple[tuple[str, int], ...]:
+    def order(self) -> tuple[tuple[object, ...], ...]:
         """The peers with the borders at which their stages stop; equal orders are equal placements."""
-        return tuple((stage.peer, stage.stop) for stage in self.stages)
+        return tuple((stage.peer, stage.stop, stage.helpers, stage.shares) for stage in self.stages)
 
     @property
     def name(self) -> str:
         """The stages for people; with more than NAMED stages only how many, and on which peers."""
         if len(self.stages) > NAMED:
-            peers = sorted({stage.peer for stage in self.stages})
+            peers = sorted({name for stage in self.stages for name in stage.team})
             return f"{len(self.stages)} stages on {', '.join(peers)}"
-        return " > ".join(f"{stage.peer} {stage.first}-{stage.stop}" for stage in self.stages)
+        return " > ".join(f"{'+'.join(stage.team)} {stage.first}-{stage.stop}" for stage in self.stages)
 
 
 def pareto(options: Sequence[Option]) -> tuple[Option, ...]:

@@ -107,7 +107,7 @@ def _rounds(
     hops = evaluator.hops(request, stages, evaluator.link_table(request))
     player, trace_to = _Player(), _Nothing() if most == MOST_ROUNDS else trace
     done: list[int] = [0]
-    busy = [evaluator.stage_ps(peers[s.peer], request.units[s.first : s.stop], rows) for s in stages]
+    busy = [evaluator.place_ps(request, s, rows, peers, evaluator.link_table(request)) for s in stages]
 
     def settled() -> bool:
         gaps = [
@@ -206,8 +206,8 @@ def prefill_ps(
             return
         chunk, at = order[peer].popleft()
         free.discard(peer)
-        units = request.units[stages[at].first : stages[at].stop]
-        busy = evaluator.chunk_ps(peers[peer], units, sizes[chunk], last=chunk == len(sizes) - 1)
+        last = chunk == len(sizes) - 1
+        busy = evaluator.place_chunk_ps(request, stages[at], sizes[chunk], peers, links, last=last)
         player.after(busy, lambda: end(chunk, at, player.now - busy))
 
     def end(chunk: int, at: int, began: int) -> None:

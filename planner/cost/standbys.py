@@ -29,7 +29,7 @@ from typing import Final
 from planner.cost import evaluator
 from planner.cost.independent_copies import PRIOR_HAZARD_PER_H, apart, doubtful, hazard, shared
 from planner.model.arithmetic_class import unlike
-from planner.types import Held, PeerProfile, PlanRequest, Run, Stage
+from planner.types import Held, PeerProfile, PlanRequest, Stage
 
 SEARCH_WORK: Final = 20_000  # peers looked at while standbys that were placed before are moved to make room
 HELD_WORTH: Final = (
@@ -98,6 +98,10 @@ def promoted(request: PlanRequest, before: Sequence[Stage], held: Held) -> tuple
     found: list[Stage] = []
     for stage in before:
         run = (stage.first, stage.stop)
+        if stage.helpers and all(name in known for name in stage.team):
+            team = [known[name] for name in stage.team]
+            found.append(evaluator.make_team(request, team, stage.shares, *run))
+            continue
         names = [name for name in sorted(known) if run in held.get(name, ())]
         room = _Room.of(request, found)
         names.sort(key=lambda name: room.liking(name, stage))
@@ -205,7 +209,7 @@ class _Room:
     peers: Mapping[str, PeerProfile]
     links: frozenset[tuple[str, str]]
     order: list[int]
-    places: dict[str, set[Run]] = field(default_factory=dict)
+    places: dict[str, set[evaluator.Part]] = field(default_factory=dict)
     standbys: list[list[str]] = field(default_factory=list)
     prefer: Held = field(default_factory=dict)
     unsure: frozenset[str] = frozenset()  # never the only holder
@@ -225,7 +229,7 @@ class _Room:
         self.places = evaluator.runs_by_peer(self.stages)
         self.standbys = [[] for _ in self.stages]
 
-    def fits(self, name: str, run: Run) -> bool:
+    def fits(self, name: str, run: evaluator.Part) -> bool:
         runs = self.places.get(name, set()) | {run}
         return evaluator.refuse_runs(self.request, self.peers[name], runs) is None
 
@@ -235,7 +239,7 @@ class _Room:
         names = [
             name
             for name in sorted(self.peers)
-            if name != stage.peer
+            if name not in stage.team
             and name not in self.standbys[at]
             and self._linked(at, name)
             and self.fits(name, (stage.first, stage.stop))

@@ -31,7 +31,7 @@ def ms(seconds: float) -> str:
 
 def chain(stages: Sequence[Stage]) -> str:
     """Returns the peers of the stages in order, for people."""
-    return " > ".join(stage.peer for stage in stages)
+    return " > ".join("+".join(stage.team) for stage in stages)
 
 
 def units_text(request: PlanRequest, first: int, stop: int) -> str:

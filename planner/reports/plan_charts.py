@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Final
 
@@ -60,17 +60,19 @@ def chain(request: PlanRequest, stages: Sequence[Stage]) -> str:
     items = ""
     for at, stage in enumerate(stages):
         share = found.stage_s[at] / found.decode_s if found.decode_s else 0.0
+        peers = " + ".join(stage.team)
+        together = f"a team, in shares {':'.join(map(str, stage.shares))}"
         standby = f"stands by: {', '.join(stage.standbys)}" if stage.standbys else "nobody stands by"
         words = (
             f"{units_text(request, stage.first, stage.stop)}",
             f"computes {ms(found.stage_s[at])}, {share:.0%} of the time",
-            standby,
+            f"{together}; {standby}" if stage.helpers else standby,
         )
         units, computes, who = (f"<p>{escape(line)}</p>" for line in words)
         drawn = bar(stacked(("a", f"{share:.0%} of a token's time", share)), 1.0, look="low")
         hop = f'<p class="hop">{hops[at].replace(", ", "<br>")}</p>' if at + 1 < len(stages) else ""
         items += (
-            f'<li><div class="stage"><p><span class="no1 a">{at + 1}</span> <b>{escape(stage.peer)}</b></p>'
+            f'<li><div class="stage"><p><span class="no1 a">{at + 1}</span> <b>{escape(peers)}</b></p>'
             f"{units}{drawn}{computes}{who}</div>{hop}</li>"
         )
     back = f"<small>The token goes back: {hops[-1]}.</small>" if len(stages) > 1 else ""
@@ -105,11 +107,9 @@ def memory(request: PlanRequest, stages: Sequence[Stage]) -> str:
     peers = evaluator.profiles(request)
     most = max([peer.memory_bytes for peer in request.peers] + [1])
     runs = evaluator.runs_by_peer(stages)
-    serving: dict[str, set[tuple[int, int]]] = {}
-    for stage in stages:
-        serving.setdefault(stage.peer, set()).add((stage.first, stage.stop))
+    serving = evaluator.runs_by_peer([replace(stage, standbys=()) for stage in stages])
     entries = []
-    for name in dict.fromkeys([*(stage.peer for stage in stages), *sorted(peers)]):
+    for name in dict.fromkeys([*(name for stage in stages for name in stage.team), *sorted(peers)]):
         peer, mine = peers[name], serving.get(name, set())
         own = [evaluator.stage_bytes(request, peer, *run) for run in mine]
         spare = [evaluator.stage_bytes(request, peer, *run) for run in runs.get(name, set()) - mine]

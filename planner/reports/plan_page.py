@@ -50,7 +50,7 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
     stages = found.stages
     numbers = evaluator.evaluate(request, stages)
     first_s = evaluator.prefill_s(request, stages, PROMPT_TOKENS, CHUNK_TOKENS)
-    serving = len({stage.peer for stage in stages})
+    serving = len({name for stage in stages for name in stage.team})
     turns = f" in {len(stages)} stages" if len(stages) > serving else ""
     goal = "the fastest answer" if found.objective == "latency" else "the most tokens a second"
     body = f"<h1>{escape(title)}</h1>"
@@ -68,7 +68,7 @@ def _planned(request: PlanRequest, found: Plan, title: str) -> str:
     body += section("Why this plan", "", listed(found.why))
     body += section(
         "Stages",
-        "Units in order, each stage on one peer. The filled part is its share of a token's time.",
+        "Units in order, each stage on one peer or on a team. The filled part is its share of a token's time.",
         chain(request, stages),
     )
     body += _schedules(request, stages, numbers)
@@ -147,7 +147,7 @@ def _others(request: PlanRequest, found: Plan) -> str:
     rows = [
         (
             f"{count}. {choice.words}{' (chosen)' if choice.chosen else ''}: "
-            + " → ".join(stage.peer for stage in choice.stages),
+            + " → ".join(" + ".join(stage.team) for stage in choice.stages),
             ms(choice.decode_s),
             f"{figure(choice.tokens_per_s)} /s",
         )
@@ -208,7 +208,7 @@ def ranked(request: PlanRequest, found: Plan, outcome: Outcome | None) -> list[C
 
 
 def _same(one: Sequence[Stage], other: Sequence[Stage]) -> bool:
-    return [(s.first, s.stop, s.peer) for s in one] == [(s.first, s.stop, s.peer) for s in other]
+    return [(s.first, s.stop, s.team) for s in one] == [(s.first, s.stop, s.team) for s in other]
 
 
 def _beats(one: Choice, other: Choice) -> bool:
@@ -230,10 +230,10 @@ def without(request: PlanRequest, name: str) -> PlanRequest:
 def losses(request: PlanRequest, found: Plan) -> list[Leaving]:
     """What each peer's leaving would change, those that serve first."""
     held = evaluator.runs_by_peer(found.stages)
-    names = dict.fromkeys([*(stage.peer for stage in found.stages), *sorted(held)])
+    names = dict.fromkeys([*(name for stage in found.stages for name in stage.team), *sorted(held)])
     rows = []
     for name in names:
-        serves = [stage for stage in found.stages if stage.peer == name]
+        serves = [stage for stage in found.stages if name in stage.team]
         ready = bool(serves) and all(stage.standbys for stage in serves)
         if not serves:
             rows.append(Leaving(name, found.decode_s, 0, "only stands by: answers do not notice"))
@@ -247,11 +247,11 @@ def losses(request: PlanRequest, found: Plan) -> list[Leaving]:
             request.units[at].weight_bytes
             for stage in answer.stages
             for at in range(stage.first, stage.stop)
-            if not any(first <= at < stop for first, stop in held.get(stage.peer, ()))
+            if not any(run[0] <= at < run[1] for run in held.get(stage.peer, ()))
         )
         taker = ", ".join(dict.fromkeys(stage.standbys[0] for stage in serves if stage.standbys))
         at_once = f"{taker} takes over at once; " if ready else "answers wait; "
-        where = " → ".join(stage.peer for stage in answer.stages)
+        where = " → ".join(" + ".join(stage.team) for stage in answer.stages)
         move = f"then {where}, {size(moved)} to load" if moved else f"then {where}, nothing to load"
         rows.append(Leaving(name, answer.decode_s, moved, at_once + move))
     return rows

@@ -9,7 +9,7 @@ from planner.cost import evaluator
 from planner.cost.objectives import CHUNK_TOKENS, PROMPT_TOKENS
 from planner.cost.wording import mib, ms, units_text
 from planner.model.arithmetic_class import shown
-from planner.types import Infeasible, Plan, PlanRequest
+from planner.types import Infeasible, Plan, PlanRequest, Stage
 
 HEADINGS = ("stage", "peer", "units", "weights", "KV", "overhead", "of pledge", "decode", "standbys")
 SHOWN_CHARS = 24  # of a failure domain's name; a hash is told by its beginning
@@ -35,7 +35,7 @@ def _plan_lines(request: PlanRequest, plan: Plan) -> tuple[str, ...]:
         rows.append(
             (
                 str(number),
-                stage.peer,
+                " + ".join(stage.team),
                 units_text(request, stage.first, stage.stop),
                 mib(stage.weight_bytes),
                 mib(stage.kv_bytes),
@@ -45,6 +45,11 @@ def _plan_lines(request: PlanRequest, plan: Plan) -> tuple[str, ...]:
                 ", ".join(stage.standbys) or "-",
             )
         )
+    teams = [
+        line
+        for number, stage in enumerate(plan.stages, start=1)
+        for line in team_lines(request, stage, number)
+    ]
     names = [stage.peer for stage in plan.stages]
     hops = [
         f"hop {src} -> {dst}: {ms(seconds)}, {request.units[stage.stop - 1].out_bytes_per_token} bytes"
@@ -60,7 +65,22 @@ def _plan_lines(request: PlanRequest, plan: Plan) -> tuple[str, ...]:
         f"{request.sessions} session{'s' * (request.sessions != 1)} of {request.context} tokens: "
         f"{plan.tokens_per_s:.1f} tokens/s in total; slowest part {ms(plan.bottleneck_s)} a token",
     )
-    return (*table(rows), *hops, *figures, *_surroundings(request), *plan.why)
+    return (*table(rows), *teams, *hops, *figures, *_surroundings(request), *plan.why)
+
+
+def team_lines(request: PlanRequest, stage: Stage, number: int) -> tuple[str, ...]:
+    """What each member of a stage's team computes and holds; nothing of a stage of one peer."""
+    peers, total = evaluator.profiles(request), sum(stage.shares)
+    found = []
+    for name, share in zip(stage.team, stage.shares, strict=False):
+        sizes = evaluator.stage_bytes(request, peers[name], stage.first, stage.stop, share, total)
+        pledged = max(1, peers[name].memory_bytes)
+        place = "leads" if name == stage.peer else "helps"
+        found.append(
+            f"stage {number}: {name} {place} with {share} of {total} shares, {mib(sizes[0])} of weights, "
+            f"{mib(sizes[1])} of KV, {100 * sum(sizes) / pledged:.0f}% of {mib(peers[name].memory_bytes)}"
+        )
+    return tuple(found)
 
 
 def _surroundings(request: PlanRequest) -> tuple[str, ...]:

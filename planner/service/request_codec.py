@@ -28,6 +28,7 @@ from planner.types import (
     PlanRequest,
     SharedRun,
     Unit,
+    UnitCut,
     UnitKind,
 )
 
@@ -38,6 +39,9 @@ MAX_NAME = 128  # characters of a peer id or unit name
 MAX_TEXT = 4096  # characters of a reason or sentence
 MAX_OPS = 256
 MAX_DOMAINS = 8
+WISHED = ("strategy", "goal", "components", "min_tensor_bytes")
+MAX_PIECES = 2**24  # of one unit: rows of a vocabulary
+MAX_SUMS = 64  # of one unit in a step
 MAX_INT = 2**53 - 1  # what JSON readers in browsers keep exact
 MAX_CONTEXT = 2**24
 MAX_SESSIONS = 4096
@@ -207,8 +211,8 @@ def _objective(fields: Fields) -> Objective:
 
 def wish_of(raw: object) -> Wish:
     """Returns the wish in parsed JSON; what it does not name is the default. Raises RequestError."""
-    if not isinstance(raw, dict) or not raw.keys() <= {"strategy", "goal", "components"}:
-        refuse("wish", "an object of strategy, goal and components", raw)
+    if not isinstance(raw, dict) or not raw.keys() <= {*WISHED}:
+        refuse("wish", f"an object of {', '.join(WISHED)}", raw)
     strategies: dict[object, Strategy] = {name: name for name in get_args(Strategy)}
     goals: dict[object, Goal] = {name: name for name in get_args(Goal)}
     strategy, goal = raw.get("strategy", "optimal"), raw.get("goal", "latency")
@@ -220,7 +224,10 @@ def wish_of(raw: object) -> Wish:
     if not isinstance(components, list) or len(components) > MAX_PEERS:
         refuse("wish.components", f"a list of at most {MAX_PEERS}", components)
     groups = tuple(_component(f"wish.components[{at}]", each) for at, each in enumerate(components))
-    return Wish(goals[goal], strategies[strategy], components=groups)
+    least = raw.get("min_tensor_bytes", 0)
+    if type(least) is not int or not 0 <= least <= MAX_INT:
+        refuse("wish.min_tensor_bytes", f"an integer from 0 to {MAX_INT}", least)
+    return Wish(goals[goal], strategies[strategy], components=groups, min_tensor_bytes=least)
 
 
 def _component(where: str, raw: object) -> Component:
@@ -261,6 +268,19 @@ def _unit(where: str, raw: object) -> Unit:
         largest_tensor_bytes=fields.integer("largest_tensor_bytes"),
         ops=fields.items("ops", _peer_name, MAX_OPS),
         kv_positions=fields.integer("kv_positions"),
+        cut=_cut(f"{where}.cut", fields.raw["cut"]),
+    )
+
+
+def _cut(where: str, raw: object) -> UnitCut | None:
+    if raw is None:
+        return None
+    fields = Fields(where, raw, UnitCut)
+    return UnitCut(
+        fields.integer("pieces", MAX_PIECES),
+        fields.integer("common_bytes"),
+        fields.integer("sums", MAX_SUMS),
+        fields.integer("sent_bytes"),
     )
 
 

@@ -117,7 +117,10 @@ def order(request: PlanRequest, held: Held, target: Sequence[Stage], k: int = 0)
         raise RequestError(why)
     known = evaluator.profiles(request)
     now = {name: _units(held.get(name, ())) for name in sorted(known)}
-    wanted = {name: _units(runs) for name, runs in evaluator.runs_by_peer(target).items()}
+    wanted = {
+        name: _units([(run[0], run[1]) for run in runs])
+        for name, runs in evaluator.runs_by_peer(target).items()
+    }
     goal = {name: wanted.get(name, set()) if name in wanted else set(now[name]) for name in now}
     moves: list[Move] = []
     moved = gaps = 0

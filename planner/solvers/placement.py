@@ -101,13 +101,17 @@ def replan_moving(
         if path is not None:
             options.append(network.build(request, names, 1).stages(request, path))
     here = set(names)
-    lost = [at for at, stage in enumerate(before) if stage.peer not in here]
+    lost = [at for at, stage in enumerate(before) if not here.issuperset(stage.team)]
     lost.sort(key=lambda at: (first.index(at) if at in first else len(first), at))
     known = evaluator.profiles(request)
     kept = [
-        evaluator.make_stage(request, known[stage.peer], stage.first, stage.stop)
-        if stage.peer in here
-        else stage
+        stage
+        if not here.issuperset(stage.team)
+        else evaluator.make_team(
+            request, [known[name] for name in stage.team], stage.shares, stage.first, stage.stop
+        )
+        if stage.helpers
+        else evaluator.make_stage(request, known[stage.peer], stage.first, stage.stop)
         for stage in before
     ]
     taken = standbys.takeovers(request, kept, lost) if before else None

@@ -16,7 +16,7 @@ import numpy as np
 
 from planner.cost import evaluator, objectives, shared_runs
 from planner.cost.objectives import Option, Wish
-from planner.cost.wording import chain, ms
+from planner.cost.wording import chain, mib, ms, units_text
 from planner.solvers import (
     blocks,
     chain_labels,
@@ -27,6 +27,7 @@ from planner.solvers import (
     local_search,
     placement,
     strategies,
+    teams,
 )
 from planner.solvers import held_karp as exact
 from planner.solvers.lattice import Lattice
@@ -106,16 +107,17 @@ class _Search:
     request: PlanRequest
     wish: Wish
     effort: Effort
-    options: dict[tuple[tuple[str, int], ...], Option] = field(default_factory=dict)
+    options: dict[tuple[tuple[object, ...], ...], Option] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
     bounds: list[int] = field(default_factory=list)
+    untaken: Option | None = None  # with a team that is too far apart to be taken, whatever it would cost
 
     def add(self, stages: Sequence[Stage], by: str) -> None:
         """Raises RequestError where the evaluator refuses what a solver found: the two must not disagree."""
-        name = tuple((stage.peer, stage.stop) for stage in stages)
+        name = tuple((stage.peer, stage.stop, stage.helpers, stage.shares) for stage in stages)
         if name in self.options:
             return
-        kept = _among(self.request, {stage.peer for stage in stages})
+        kept = _among(self.request, {peer for stage in stages for peer in stage.team})
         self.options[name] = Option(tuple(stages), objectives.figures(kept, stages), by)
 
     def add_paths(self, view: Lattice, paths: Iterable[Path], by: str) -> None:
@@ -138,9 +140,11 @@ def solve(request: PlanRequest, wish: Wish | None = None, effort: Effort | None 
             if search.wish.strategy == "hybrid":
                 _chains(search, replace(search.wish, strategy="optimal"))
                 search.bounds.clear()  # they hold for chains in which nobody comes back
-        else:
+        elif search.wish.strategy != "tensor":
             _chains(search, search.wish)
         _beside_others(search)
+        if search.wish.strategy in ("optimal", "tensor"):
+            _teams(search)
     return _outcome(search)
 
 
@@ -156,6 +160,26 @@ def _beside_others(search: _Search) -> None:
     if found:
         search.ran.append(shared_runs.NAME)
         search.bounds.clear()  # they hold where nothing is loaded yet
+
+
+def _teams(search: _Search) -> None:
+    """Adds options in which peers compute units together: where nothing else can, where they may be faster, and one
+    that says what it would cost.
+    """
+    request, wish = search.request, search.wish
+    if len(request.peers) > REGION_PEERS:
+        return
+    found = [option.found.decode_ps for option in search.options.values()]
+    made = list(teams.placements(request, wish.min_tensor_bytes, min(found) if found else None))
+    for stages in made:
+        if found and teams.far(request, stages):  # told, never taken
+            other = Option(stages, objectives.figures(request, stages), "teams as peers")
+            if search.untaken is None or other.found.decode_ps < search.untaken.found.decode_ps:
+                search.untaken = other
+        else:
+            search.add(stages, "teams as peers")
+    if made:
+        search.ran.append("teams as peers")
 
 
 def _chains(search: _Search, wish: Wish) -> None:
@@ -403,23 +427,32 @@ def _outcome(search: _Search) -> Outcome:
         for option in options
         if option is not chosen
     ][:REFUSED]
-    names = {stage.peer for option in options[:REFUSED] for stage in option.stages}
+    names = {name for option in options[:REFUSED] for stage in option.stages for name in stage.team}
     for name in sorted(names):
         reason = objectives.whole_on(request, name)
         if reason is not None:
             refused.append(Refused(f"{name} alone", reason))
     bound = min(search.bounds) if search.bounds else _least_bound(lattice.build(request))
+    if any(stage.helpers for option in options for stage in option.stages):
+        bound = 0  # chains prove nothing of teams
+    if search.untaken is not None:
+        bound = min(bound, search.untaken.found.decode_ps)
     least = min(option.found.decode_ps for option in options)
     assert bound <= least, "a bound that a plan beats proves nothing"
     gap = (least - bound) / max(1, bound)
-    found = evaluator.evaluate(_among(request, {stage.peer for stage in chosen.stages}), chosen.stages)
+    among = _among(request, {name for stage in chosen.stages for name in stage.team})
+    found = evaluator.evaluate(among, chosen.stages)
     plan = Plan(
         chosen.stages,
         "throughput" if wish.goal == "throughput" else "latency",
         found.decode_s,
         found.tokens_per_s,
         found.bottleneck_s,
-        (_split_why(request, wish, chosen, options), *_figures_why(chosen, gap, ran)),
+        (
+            _split_why(request, wish, chosen, options),
+            *_team_why(request, wish, chosen, options, search.untaken),
+            *_figures_why(chosen, gap, ran),
+        ),
     )
     return Outcome(
         plan, chosen, tuple(keeping[1:]), front, objectives.knee(front), tuple(refused), ran, bound, gap
@@ -468,6 +501,46 @@ def _split_why(request: PlanRequest, wish: Wish, chosen: Option, options: Sequen
         else "no peer can serve everything alone"
     )
     return f"Split ({_named(chosen.stages)}): {why}."
+
+
+def _team_why(
+    request: PlanRequest, wish: Wish, chosen: Option, options: Sequence[Option], untaken: Option | None
+) -> tuple[str, ...]:
+    """Why peers compute units together, or why they do not and what that would cost."""
+    teamed = [option for option in options if any(stage.helpers for stage in option.stages)]
+    if not teamed and untaken is None:
+        return ()
+    if not teamed and untaken is not None:
+        far = f"its members are {ms(teams.way_s(request, untaken.stages))} apart, each sum takes that long"
+        return (
+            f"No team: the best, {untaken.name}, would take {ms(untaken.found.decode_s)} a token; {far}.",
+        )
+    alone = [option for option in options if option not in teamed]
+    if chosen not in teamed:
+        return (
+            f"No team: the best, {teamed[0].name}, {objectives.compared(wish, chosen.found, teamed[0].found)}.",
+        )
+    said = "; ".join(
+        f"{' and '.join(stage.team)} compute {units_text(request, stage.first, stage.stop)} together, "
+        f"in shares {':'.join(map(str, stage.shares))}"
+        for stage in chosen.stages
+        if stage.helpers
+    )
+    if alone:
+        return (
+            f"A team: {said}; the best plan without one, {objectives.compared(wish, chosen.found, alone[0].found)}.",
+        )
+    if wish.strategy == "tensor":
+        return (f"A team: {said}; the strategy tensor has one.",)
+    largest = max(request.units, key=lambda unit: sum(evaluator.unit_bytes(request, unit)))
+    pledge = max(peer.memory_bytes - peer.overhead_bytes for peer in request.peers)
+    need = sum(evaluator.unit_bytes(request, largest))
+    why = (
+        f"{largest.name} takes {mib(need)}, and the most that a peer pledges is {mib(pledge)}"
+        if need > pledge
+        else "no peers one after the other hold all units"
+    )
+    return (f"A team: {said}; {why}.",)
 
 
 def _figures_why(chosen: Option, gap: float, ran: tuple[str, ...]) -> tuple[str, str]:

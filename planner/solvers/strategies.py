@@ -7,6 +7,7 @@ Each is a constraint on the one model:
   component      ends between the named groups; a group's own peer serves it where it can
   attention-ffn  attention and feed-forward of a block on different peers, which take turns: two stages a block
   hybrid         ends anywhere, and peers may come back
+  tensor         peers compute some units together, each a slice (planner.solvers.teams)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 from planner.cost import evaluator
 from planner.cost.objectives import MOST_STAGES, Component, Wish
 from planner.errors import RequestError
-from planner.solvers import lattice, reentry
+from planner.solvers import lattice, reentry, teams
 from planner.solvers.lattice import Lattice
 from planner.solvers.network import Bools
 from planner.types import PlanRequest, Stage
@@ -57,9 +58,9 @@ def views(request: PlanRequest, wish: Wish, rows: int) -> list[Lattice]:
         case "component":
             borders, allowed = _groups(request, wish.components)
             return [lattice.build(request, rows, borders, allowed)]
-        case "attention-ffn" | "hybrid":
+        case "attention-ffn" | "hybrid" | "tensor":
             return []
-        case "tensor" | "expert" | "tiles":
+        case "expert" | "tiles":
             raise RequestError(
                 f"strategy {wish.strategy}: not offered yet; optimal, layer, pipeline and others are"
             )
@@ -67,6 +68,8 @@ def views(request: PlanRequest, wish: Wish, rows: int) -> list[Lattice]:
 
 def refuse(request: PlanRequest, wish: Wish) -> str | None:
     """Why no plan of the strategy can be short enough, in numbers; None where one may be."""
+    if wish.strategy == "tensor":
+        return refuse_tensor(request, wish)
     if wish.strategy != "attention-ffn":
         return None
     kinds = [unit.kind for unit in request.units if unit.kind in ("attn", "ffn")]
@@ -77,6 +80,15 @@ def refuse(request: PlanRequest, wish: Wish) -> str | None:
     blocks = kinds.count("attn")
     limit = f"a mesh carries at most {most}" if most == MOST_STAGES else f"at most {most} were wished for"
     return f"attention-ffn has another peer after each half of {blocks} blocks, {least} stages; {limit}"
+
+
+def refuse_tensor(request: PlanRequest, wish: Wish) -> str | None:
+    """Why no team can be: of no unit it is known how it is cut, or all are too small; None where one may be."""
+    if any(teams.cuttable(request, wish.min_tensor_bytes)):
+        return None
+    if any(teams.cuttable(request)):
+        return f"tensor has nothing to cut: no unit that can be has {wish.min_tensor_bytes} bytes of weights"
+    return "tensor has nothing to cut: of no unit it is known how it comes in slices"
 
 
 def returning(
@@ -131,7 +143,9 @@ def keeps(request: PlanRequest, wish: Wish, stages: Sequence[Stage]) -> bool:
                 for unit in request.units[stage.first : stage.stop]:
                     by_kind.setdefault(unit.kind, set()).add(stage.peer)
             return not by_kind["attn"] & by_kind["ffn"]
-        case "tensor" | "expert" | "tiles":
+        case "tensor":
+            return any(stage.helpers for stage in stages)
+        case "expert" | "tiles":
             return False
 
 

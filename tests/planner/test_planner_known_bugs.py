@@ -347,7 +347,13 @@ def test_distributed_llama_70_more_peers_than_parts_leave_some_idle() -> None:
     assert 2 <= len(solved(request)) <= 4
 
 
-@pytest.mark.parametrize("strategy", ["tensor", "expert", "tiles"])
+def test_distributed_llama_98_units_of_unknown_slices_are_not_cut() -> None:
+    answer = portfolio.solve(THREE, Wish(strategy="tensor")).answer
+    assert isinstance(answer, Infeasible)
+    assert "of no unit it is known how it comes in slices" in answer.reason
+
+
+@pytest.mark.parametrize("strategy", ["expert", "tiles"])
 def test_distributed_llama_98_what_cannot_be_cut_is_refused_before_anything_loads(strategy: Strategy) -> None:
     with pytest.raises(RequestError, match=f"strategy {strategy}: not offered yet; optimal, layer"):
         portfolio.solve(THREE, Wish(strategy=strategy))

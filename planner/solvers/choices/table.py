@@ -46,6 +46,8 @@ def placed_by(name: Placement, request: PlanRequest, wish: Wish, settings: Setti
     evaluator.check_request(request)
     if name == "auto":
         return _auto(request, wish)
+    if wish.strategy == "tensor":
+        return _none(name, "teams, which the strategy tensor has, are placed by auto alone")
     if wish.strategy in ("attention-ffn", "hybrid"):
         return _none(name, f"with strategy {wish.strategy} peers come back, which auto alone places")
     if strategies.refuse(request, wish) is not None or not request.peers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -247,10 +247,16 @@ def test_what_is_doubled_equals_brute_force() -> None:
 # -- losses
 
 
+def whole_runs(plan: Sequence[Stage]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """What each peer of a plan without teams holds."""
+    found = evaluator.runs_by_peer(plan)
+    return {name: tuple(sorted((run[0], run[1]) for run in runs)) for name, runs in found.items()}
+
+
 def test_standbys_become_primaries_and_the_others_stay_standbys() -> None:
     request, stages = four(2000, True, *FULL, 500, 500, 500)
     plan = standbys.with_standbys(request, stages)
-    held = {name: tuple(sorted(runs)) for name, runs in evaluator.runs_by_peer(plan).items()}
+    held = whole_runs(plan)
     lost = plan[3].peer
     left = replace(request, peers=tuple(p for p in request.peers if p.peer != lost))
     after = placement.replan_held(left, {name: runs for name, runs in held.items() if name != lost})
@@ -266,7 +272,7 @@ def test_a_loss_moves_nobody_but_the_standby() -> None:
     """Though the standby of another stage would be faster."""
     request, stages = four(2000, True, *FULL, 500, 500, 500)
     plan = standbys.with_standbys(request, stages)
-    held = {name: tuple(sorted(runs)) for name, runs in evaluator.runs_by_peer(plan).items()}
+    held = whole_runs(plan)
     quick = replace(
         request,
         peers=tuple(
