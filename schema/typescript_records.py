@@ -210,8 +210,10 @@ def record_codec(words: Vocabulary, record: Record, command: Command | None) -> 
     made = f"export const {value}Codec = record<{type_}>(\n  '{record.name}',\n  {{\n{fields}  }}{more})"
     made = f"{made}{cast};\n"
     if command is not None and command.bare:
+        bare = [each for each in options if not each.startswith("kind:")]
+        more = f", {{ {', '.join(bare)} }}" if bare else ""
         made += (
-            f"const {value}Fields = record<{record.name}>(\n  '{record.name}',\n  {{\n{fields}  }});\n"
+            f"const {value}Fields = record<{type_}>(\n  '{record.name}',\n  {{\n{fields}  }}{more}){cast};\n"
             f"/** As it stands in a snapshot: without its kind. */\n"
             f"export const bare{record.name}Codec: Codec<{record.name}> = {{\n"
             f"  decode: (value, where) => ({{ ...{value}Fields.decode(value, where), kind: '{record.name}' }}),\n"

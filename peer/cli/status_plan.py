@@ -561,7 +561,7 @@ def _wish(args: argparse.Namespace, of: Described) -> Wish | None:
         for group in given.components
     )
     goal = args.goal or (of.wish.goal if of.wish is not None else given.goal)
-    return Wish(goal, given.strategy, components=groups)
+    return Wish(goal, given.strategy, components=groups, min_tensor_bytes=given.min_tensor_bytes)
 
 
 def _draw(

@@ -27,7 +27,7 @@ def planner_wish(state: MeshState) -> Wish:
         )
         for group in wish.components
     )
-    return Wish(wish.goal, wish.strategy, components=components)
+    return Wish(wish.goal, wish.strategy, components=components, min_tensor_bytes=wish.min_tensor_bytes)
 
 
 def wish_line(state: MeshState) -> str:

@@ -14,7 +14,7 @@ from typing import Final
 from peer.errors import VersionMismatch
 from peer.limits import HIGHEST_VERSION, LOWEST_VERSION
 from peer.state.conversation_entry import OPEN
-from peer.state.generated.commands import SINCE, PlanProposed, UnitsHeld
+from peer.state.generated.commands import SINCE, PlanProposed, PlanWished, UnitsHeld
 from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState
 from peer.wire.generated.frames import Hello
@@ -75,6 +75,8 @@ def needed_by(command: Command) -> int:
         return TEAMS
     if isinstance(command, UnitsHeld) and command.slices:
         return TEAMS
+    if isinstance(command, PlanWished) and command.strategy == "tensor":
+        return TEAMS
     return SINCE.get(type(command), LOWEST_VERSION)
 
 
@@ -82,6 +84,7 @@ def needed_to_lead(state: MeshState) -> int:
     """The version that a peer must speak to vote: a snapshot of an older one would lose a part of this state."""
     plans = [plan for plan in (state.plan, state.proposed) if plan is not None]
     teams = any(stage.helpers for plan in plans for stage in plan.stages)
+    teams = teams or (state.wish is not None and state.wish.strategy == "tensor")
     if teams or any(member.slices for member in state.members.values()):
         return TEAMS
     if state.decoders:

@@ -143,6 +143,7 @@ STATES: dict[str, tuple[Command, ...]] = {
         PlanActivated(1),
     ),
     "a slice is held": (*BASE, SLICED),
+    "a team is wished for": (*BASE, PlanWished("tensor", "latency")),
     "who owes much may not ask": owing("fair", 90_000),
     "as much as is allowed": owing("fair", 90_500),
     "balances order": owing("open", 0),
@@ -220,6 +221,7 @@ def versions() -> list[dict[str, Any]]:
     offer = ModelOffered("b" * 64, "other")
     commands: tuple[Command, ...] = (
         *(EntryChosen("c", True), said("m", "", "ann"), *BASE[:1], offer, DECODER),
+        *(PlanWished("hybrid", "latency"), PlanWished("tensor", "latency", (), 5)),
         *(PLANNED, TEAMED, UnitsHeld("ann", ((0, 1),)), SLICED),
     )
     voters: tuple[tuple[str, ...], ...] = ((), ("old",), ("new",), ("new", "old", "newer"), ("new", "newer"))

@@ -27,17 +27,24 @@ GROUPS = (
 )
 
 
+def bare(wish: PlanWished | None) -> Any:
+    """As the log has it: without a least size of what is cut where none is said."""
+    if wish is None or wish.min_tensor_bytes:
+        return shown(wish)
+    return {name: value for name, value in shown(wish).items() if name != "min_tensor_bytes"}
+
+
 def check(wish: PlanWished) -> dict[str, Any]:
     try:
         check_wish(wish, UNITS)
     except BadCommand as error:
-        return {"wish": shown(wish), "units": UNITS, "why": str(error)}
-    return {"wish": shown(wish), "units": UNITS, "why": ""}
+        return {"wish": bare(wish), "units": UNITS, "why": str(error)}
+    return {"wish": bare(wish), "units": UNITS, "why": ""}
 
 
 def standing(wish: PlanWished | None, objective: str) -> dict[str, Any]:
     state = MeshState(model=ModelChosen("m", "toy", UNITS, 16, 1, objective), wish=wish)  # type: ignore[arg-type]
-    return {"wish": shown(wish), "objective": objective, "gives": shown(wished(state))}
+    return {"wish": bare(wish), "objective": objective, "gives": bare(wished(state))}
 
 
 def text() -> str:

@@ -88,7 +88,9 @@ def changed(args: argparse.Namespace, before: PlanWished) -> PlanWished:
     """What the arguments change in the wish that holds; groups go with their strategy."""
     strategy = args.strategy or ("component" if args.component else before.strategy)
     kept = before.components if strategy == "component" else ()
-    return PlanWished(strategy, args.goal or before.goal, tuple(args.component) or kept)
+    least = before.min_tensor_bytes if args.min_tensor is None else args.min_tensor
+    least = least if strategy == "tensor" else 0
+    return PlanWished(strategy, args.goal or before.goal, tuple(args.component) or kept, least)
 
 
 def with_ids(wanted: PlanWished, state: MeshState) -> PlanWished:

@@ -70,7 +70,7 @@ Policy = Literal["open", "fair", "off"]
 OperationKind = Literal["load", "unload", "migrate", "open", "take-over", "close"]
 Outcome = Literal["begun", "committed", "rolled-back"]
 Ending = Literal["committed", "rolled-back"]
-PlanStrategy = Literal["optimal", "layer", "attention-ffn", "pipeline", "component", "hybrid"]
+PlanStrategy = Literal["optimal", "layer", "attention-ffn", "pipeline", "component", "hybrid", "tensor"]
 Goal = Literal["latency", "throughput", "memory", "balanced"]
 
 
@@ -764,6 +764,7 @@ class PlanWished:
     strategy: PlanStrategy
     goal: Goal
     components: tuple[Group, ...] = ()
+    min_tensor_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -971,7 +972,7 @@ operation_kind_codec: Final[Codec[OperationKind]] = one_of(
 outcome_codec: Final[Codec[Outcome]] = one_of("begun", "committed", "rolled-back")
 ending_codec: Final[Codec[Ending]] = one_of("committed", "rolled-back")
 plan_strategy_codec: Final[Codec[PlanStrategy]] = one_of(
-    "optimal", "layer", "attention-ffn", "pipeline", "component", "hybrid"
+    "optimal", "layer", "attention-ffn", "pipeline", "component", "hybrid", "tensor"
 )
 goal_codec: Final[Codec[Goal]] = one_of("latency", "throughput", "memory", "balanced")
 profile_codec: Final = record(
@@ -1380,7 +1381,16 @@ signaling_listed_codec: Final = record(SignalingListed, {"addresses": listed(add
 cuts_fixed_codec: Final = record(CutsFixed, {"cuts": maybe(listed(uint))})
 plan_wished_codec: Final = record(
     PlanWished,
-    {"strategy": plan_strategy_codec, "goal": goal_codec, "components": listed(group_codec, MAX_COMPONENTS)},
+    {
+        "strategy": plan_strategy_codec,
+        "goal": goal_codec,
+        "components": listed(group_codec, MAX_COMPONENTS),
+        "min_tensor_bytes": uint,
+    },
+    since={
+        "min_tensor_bytes": 0,
+    },
+    omit={"min_tensor_bytes"},
 )
 model_offered_codec: Final = record(ModelOffered, {"model": model_id_pattern, "name": model_name_pattern})
 model_withdrawn_codec: Final = record(ModelWithdrawn, {"name": model_name_pattern})

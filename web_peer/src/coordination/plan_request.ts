@@ -276,14 +276,15 @@ function wishOf({ wish, members }: MeshState): Record<string, unknown> {
       .filter((member) => member.name === name)
       .map(({ peer }) => peer)
       .sort(byBytes)[0] ?? '';
-  const { strategy, goal } = wish;
+  const { strategy, goal, minTensorBytes = 0 } = wish;
   const components = wish.components.map(({ name, first, stop, prefers }) => ({
     name,
     first,
     stop,
     prefers: members.has(prefers) ? prefers : called(prefers),
   }));
-  return { wish: { strategy, goal, components } };
+  const least = minTensorBytes === 0 ? {} : { min_tensor_bytes: minTensorBytes };
+  return { wish: { strategy, goal, components, ...least } };
 }
 
 /** A plan for the log, without its number. */

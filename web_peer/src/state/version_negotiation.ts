@@ -63,6 +63,7 @@ export function common(own: Versions, other: Versions): number {
 export function neededBy(command: Command): number {
   if (command.kind === 'PlanProposed' && hasTeams(command.plan)) return TEAMS;
   if (command.kind === 'UnitsHeld' && (command.slices ?? []).length > 0) return TEAMS;
+  if (command.kind === 'PlanWished' && command.strategy === 'tensor') return TEAMS;
   return SINCE.get(command.kind) ?? LOWEST_VERSION;
 }
 
@@ -74,8 +75,9 @@ export function neededToLead({
   offers,
   plan,
   proposed,
+  wish,
 }: MeshState): number {
-  if (hasTeams(plan) || hasTeams(proposed)) return TEAMS;
+  if (hasTeams(plan) || hasTeams(proposed) || wish?.strategy === 'tensor') return TEAMS;
   if ([...members.values()].some(({ slices = [] }) => slices.length > 0)) return TEAMS;
   if (decoders.size > 0) return DECODERS;
   if (offers.size > 0) return OFFERS;

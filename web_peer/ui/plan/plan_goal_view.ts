@@ -27,6 +27,7 @@ const STRATEGIES: Readonly<Record<PlanStrategy, string>> = {
   pipeline: 'Stages have equally many blocks.',
   component: 'Units are cut between groups that people name, each with the peer that it prefers.',
   hybrid: 'Units are cut anywhere, and a route may come back to a peer.',
+  tensor: 'Several peers compute some units together, each a slice.',
 };
 const GOALS: Readonly<Record<Goal, string>> = {
   latency: 'One answer as fast as possible.',

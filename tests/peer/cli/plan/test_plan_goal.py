@@ -36,7 +36,7 @@ def test_what_is_not_said_stays_as_it_was(
     before: PlanWished,
     expected: PlanWished,
 ) -> None:
-    args = argparse.Namespace(strategy=strategy, goal=goal, component=list(groups))
+    args = argparse.Namespace(strategy=strategy, goal=goal, component=list(groups), min_tensor=None)
     assert changed(args, before) == expected
 
 

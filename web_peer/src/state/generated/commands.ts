@@ -66,7 +66,7 @@ export type Policy = 'open' | 'fair' | 'off';
 export type OperationKind = 'load' | 'unload' | 'migrate' | 'open' | 'take-over' | 'close';
 export type Outcome = 'begun' | 'committed' | 'rolled-back';
 export type Ending = 'committed' | 'rolled-back';
-export type PlanStrategy = 'optimal' | 'layer' | 'attention-ffn' | 'pipeline' | 'component' | 'hybrid';
+export type PlanStrategy = 'optimal' | 'layer' | 'attention-ffn' | 'pipeline' | 'component' | 'hybrid' | 'tensor';
 export type Goal = 'latency' | 'throughput' | 'memory' | 'balanced';
 
 // --- values
@@ -681,6 +681,7 @@ export interface PlanWished {
   readonly strategy: PlanStrategy;
   readonly goal: Goal;
   readonly components: readonly Group[];
+  readonly minTensorBytes?: number;
 }
 
 /** The mesh runs this model, too, under a name that no other model of the mesh has. */
@@ -890,7 +891,7 @@ export const policyCodec = oneOf<Policy>('open', 'fair', 'off');
 export const operationKindCodec = oneOf<OperationKind>('load', 'unload', 'migrate', 'open', 'take-over', 'close');
 export const outcomeCodec = oneOf<Outcome>('begun', 'committed', 'rolled-back');
 export const endingCodec = oneOf<Ending>('committed', 'rolled-back');
-export const planStrategyCodec = oneOf<PlanStrategy>('optimal', 'layer', 'attention-ffn', 'pipeline', 'component', 'hybrid');
+export const planStrategyCodec = oneOf<PlanStrategy>('optimal', 'layer', 'attention-ffn', 'pipeline', 'component', 'hybrid', 'tensor');
 export const goalCodec = oneOf<Goal>('latency', 'throughput', 'memory', 'balanced');
 export const profileCodec = record<Required<Profile>>(
   'Profile',
@@ -1462,20 +1463,22 @@ export const cutsFixedCodec = record<CutsFixed>(
   {
     cuts: maybe(list(uint)),
   }, { kind: 'CutsFixed' });
-export const planWishedCodec = record<PlanWished>(
+export const planWishedCodec = record<Required<PlanWished>>(
   'PlanWished',
   {
     strategy: planStrategyCodec,
     goal: goalCodec,
     components: list(groupCodec, MAX_COMPONENTS),
-  }, { kind: 'PlanWished' });
-const planWishedFields = record<PlanWished>(
+    minTensorBytes: uint,
+  }, { kind: 'PlanWished', since: { minTensorBytes: 0 }, omit: ['minTensorBytes'] }) as Codec<PlanWished>;
+const planWishedFields = record<Required<PlanWished>>(
   'PlanWished',
   {
     strategy: planStrategyCodec,
     goal: goalCodec,
     components: list(groupCodec, MAX_COMPONENTS),
-  });
+    minTensorBytes: uint,
+  }, { since: { minTensorBytes: 0 }, omit: ['minTensorBytes'] }) as Codec<PlanWished>;
 /** As it stands in a snapshot: without its kind. */
 export const barePlanWishedCodec: Codec<PlanWished> = {
   decode: (value, where) => ({ ...planWishedFields.decode(value, where), kind: 'PlanWished' }),
