@@ -135,14 +135,19 @@ def tokenizer_of(folder: Path, vocab: int) -> tuple[bytes, Tokenizer]:
         raise UnknownTokenizer(
             f"{folder.name} has no tokenizer.json: save a fast tokenizer with transformers' save_pretrained"
         )
+    return content, check_tokenizer(content, vocab, folder.name)
+
+
+def check_tokenizer(content: bytes, vocab: int, where: str) -> Tokenizer:
+    """A tokenizer.json, read. `vocab`: rows of the embedding. Raises UnknownTokenizer, CorruptModel."""
     try:
         tokenizer = Tokenizer.from_str(content.decode("utf-8"))
     except Exception as error:  # tokenizers raises bare Exception
-        raise UnknownTokenizer(f"{folder.name}: tokenizer.json cannot be read: {str(error)[:200]}") from error
+        raise UnknownTokenizer(f"{where}: tokenizer.json cannot be read: {str(error)[:200]}") from error
     if tokenizer.get_vocab_size() > vocab:
         size = tokenizer.get_vocab_size()
-        raise CorruptModel(f"{folder.name}: {size} tokens do not fit into an embedding of {vocab} rows")
-    return content, tokenizer
+        raise CorruptModel(f"{where}: {size} tokens do not fit into an embedding of {vocab} rows")
+    return tokenizer
 
 
 def _adds_bos(tokenizer: Tokenizer, settings: Json, bos: int) -> bool:

@@ -30,6 +30,7 @@ from planner.importers.package_files import (
 from planner.importers.package_files import Progress as Progress
 from planner.importers.safetensors import INDEX, SINGLE, open_safetensors, weight_files
 from planner.importers.seq2seq.folder import is_seq2seq, open_seq2seq
+from planner.importers.seq2seq.marian_tokens import FOLDER_FILES as MARIAN_FILES
 from planner.importers.speech.wav2vec2 import FOLDER_FILES as WAV2VEC2_FILES
 from planner.importers.speech.wav2vec2 import CtcModel, is_wav2vec2, open_wav2vec2
 from planner.importers.speech.whisper import WhisperModel, is_whisper, open_whisper
@@ -51,7 +52,7 @@ FOLDER_SETTINGS = (
     INDEX,
     *FOLDER_FILES,
     *VISION_FILES,
-    *WAV2VEC2_FILES,
+    *dict.fromkeys((*WAV2VEC2_FILES, *MARIAN_FILES)),
 )  # all that an import reads of a folder beside its weights
 HF_FILES = (*FOLDER_SETTINGS, SINGLE, "model-*.safetensors")
 

@@ -18,10 +18,17 @@ from planner.importers.encoders.folder import OpenedEncoder
 from planner.importers.encoders.shape import RowsEnding, check_shape
 from planner.importers.encoders.shape import tensor_shapes as encoder_shapes
 from planner.importers.generation_settings import of_folder
-from planner.importers.hf_config import Json, Numbers, read_json, tokenizer_from_folder
+from planner.importers.hf_config import (
+    Json,
+    Numbers,
+    check_tokenizer,
+    read_json,
+    tokenizer_from_folder,
+)
 from planner.importers.layout import check_numbers, check_tensors, tensor_shapes
 from planner.importers.safetensors import FolderTensor, read_files
 from planner.importers.seq2seq.family import Seq2SeqFamily
+from planner.importers.seq2seq.marian_tokens import SOURCE, marian_tokenizer
 from planner.importers.seq2seq.table import family_of_seq2seq, is_known
 from planner.model.sampling_defaults import LIKELIEST, SamplingDefaults
 from planner.model.source_text import MAX_AROUND, SourceText
@@ -103,7 +110,7 @@ def open_seq2seq(folder: Path, name: str | None = None) -> Seq2SeqModel:
     if shift and "embed.positions" in tensors:
         tensors["embed.positions"] = tensors["embed.positions"].rows(shift, sizes["embed.positions"][0])
     called = name or folder.resolve().name
-    tokenizer = tokenizer_from_folder(folder, config, architecture.vocab)
+    tokenizer = _tokenizer(folder, config, architecture.vocab)
     text, ends = _text(folder, config, family, architecture.vocab, shape.positions)
     return Seq2SeqModel(
         called,
@@ -122,6 +129,15 @@ def open_seq2seq(folder: Path, name: str | None = None) -> Seq2SeqModel:
         tensors,
         where,
     )
+
+
+def _tokenizer(folder: Path, config: Json, vocab: int) -> TokenizerSource:
+    """By tokenizer.json, or where there is none by the SentencePiece model of source texts."""
+    if (folder / "tokenizer.json").is_file() or not (folder / SOURCE).is_file():
+        return tokenizer_from_folder(folder, config, vocab)
+    content = marian_tokenizer(folder)
+    check_tokenizer(content, vocab, folder.name)
+    return TokenizerSource(content, None, None, (), add_bos=False)
 
 
 def _files(folder: Path, family: Seq2SeqFamily) -> dict[str, FolderTensor]:
