@@ -51,6 +51,8 @@ DEPTH: Final = 192  # products of each tower, each matrix again and again: much 
 ROWS: Final = 64
 PICTURE: Final = (1, 3, 640, 640)
 STREAM: Final = 64  # pictures
+TILED: Final = "tiled"  # the detector once more, in two bands of rows
+LARGE: Final = (1, 3, 960, 960)
 ENCODER: Final = "all-minilm-l6-v2"
 TEXTS: Final = 1000
 MOST_WORDS: Final = 60  # of a text
@@ -87,6 +89,7 @@ def bench_runs(args: argparse.Namespace) -> dict[str, Any]:
         models = {
             TOWERS: find_or_import_graph(store, str(file)),
             DETECTOR: find_or_import_graph(store, DETECTOR),
+            TILED: find_or_import_graph(store, DETECTOR, bands=2),
             ENCODER: find_or_import_graph(store, ENCODER),
         }
     return asyncio.run(_bench(args, store, decoder, models))
@@ -169,6 +172,7 @@ async def _bench(
         pair = {side: random.standard_normal((ROWS, WIDTH)).astype(np.float32) for side in ("left", "right")}
         (image,) = runs["one", DETECTOR].manifest.inputs
         pictures = [{image: random.random(PICTURE, np.float32)} for _ in range(8)]
+        large = {image: random.random(LARGE, np.float32)}
 
         texts = sentences()
 
@@ -192,6 +196,8 @@ async def _bench(
                 await timed("towers", "2_latency", TOWERS, pair, 2)
                 await timed("picture", "one", DETECTOR, pictures[0], 2)
                 await timed("picture", "2_throughput", SPLIT, pictures[0], 2)
+                await timed("large", "one", DETECTOR, large, 2)
+                await timed("tiles", "2_latency", TILED, large, 2)
             for mesh_name in ("one", "2_throughput"):
                 begun = time.perf_counter()
                 items = (pictures[place % len(pictures)] for place in range(STREAM))
@@ -207,6 +213,8 @@ async def _bench(
             equal = equal and all(
                 np.array_equal(array, arrays[0]) for arrays in answers.values() for array in arrays
             )
+        offer = members["2_latency"].view.state.offers[TILED]
+        stages["2_latency_tiled_peers"] = len({stage.primary for stage in offer.stages})
         stages["2_throughput_stream_lanes"] = len(runs["2_throughput", DETECTOR].lanes)
     medians = {name: statistics.median(values) for name, values in seen.items()}
     return {
@@ -214,6 +222,7 @@ async def _bench(
         "stream_2_vs_one": round(medians["one_stream_s"] / medians["2_throughput_stream_s"], 3),
         "texts_2_vs_one": round(medians["one_texts_s"] / medians["2_throughput_texts_s"], 3),
         "split_vs_one": round(medians["2_throughput_picture_s"] / medians["one_picture_s"], 3),
+        "tiles_2": round(medians["2_latency_tiles_s"] / medians["one_large_s"], 3),
         "equal": equal,
         "rounds": args.rounds,
         **stages,

@@ -65,8 +65,10 @@ def run_import(args: argparse.Namespace) -> int:
         wanted = _as_asked(source, args)
         files = {SAMPLE: wanted.sample} if wanted.sample is not None else {}
         found = _found_graph(store, wanted, _contents(store, located, files), args.model)
-    elif args.name is not None or args.sample is not None or args.size:
-        raise BadCommand(f"--name, --sample and --size are for .onnx files, and {args.model} is none")
+    elif args.name is not None or args.sample is not None or args.size or args.tiles:
+        raise BadCommand(
+            f"--name, --sample, --size and --tiles are for .onnx files, and {args.model} is none"
+        )
     else:
         contents = _contents(store, located)
         opened = located.open()
@@ -115,14 +117,14 @@ def find_or_import_encoder(store: Store, name: str) -> str:
     raise UnknownArchitecture(f"{found.name} ({name}) {_DOES[found.kind]} and makes no embeddings")
 
 
-def find_or_import_graph(store: Store, name: str) -> str:
-    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, a folder of an encoder, or an
-    id.
+def find_or_import_graph(store: Store, name: str, bands: int = 0) -> str:
+    """As `find_or_import`, for a model that computes outputs of inputs: an ONNX file, its pictures in so many bands of
+    rows (planner.slices.tiles), a folder of an encoder, or an id.
     """
-    return _graph(store, name, f"is no model of inputs and outputs{ONE_ANSWERS}").model_id
+    return _graph(store, name, f"is no model of inputs and outputs{ONE_ANSWERS}", bands).model_id
 
 
-def _graph(store: Store, name: str, lacks: str) -> StoredModel:
+def _graph(store: Store, name: str, lacks: str, bands: int = 0) -> StoredModel:
     """`lacks`: what a model that answers in words is refused with."""
     found = _by_id(store, name)
     if found is not None and found.kind in _DECODES:
@@ -133,7 +135,7 @@ def _graph(store: Store, name: str, lacks: str) -> StoredModel:
     source = located.open()
     contents = _contents(store, located)
     if isinstance(source, SourceGraph):
-        return _found_graph(store, source, contents, name)
+        return _found_graph(store, replace(source, bands=bands), contents, name)
     if isinstance(source, OpenedEncoder):
         return _found_encoder(store, source, contents, name)
     if isinstance(source, WhisperModel):
@@ -277,6 +279,7 @@ def _as_asked(source: SourceGraph, args: argparse.Namespace) -> SourceGraph:
         name=args.name or source.name,
         sample=args.sample,
         sizes=tuple((sizes | dict(args.size or ())).items()),
+        bands=args.tiles or 0,
     )
 
 

@@ -1,7 +1,8 @@
 """Decides placements of a graph to begin a search with, by rules: quick, and seldom far off.
 
 Each peer alone; list placement by earliest finish (HEFT: Topcuoglu, Hariri, Wu 2002) over the fastest two, three, …
-peers; and runs of units in their order, by speed or by room.
+peers; components of the model side by side, the largest first (LPT: Graham 1969); and runs of units in their order, by
+speed or by room.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from planner.cost.graph_evaluator import Board
 from planner.solvers.graph_candidates import Atoms
 
 SUBSETS: Final = 8  # peers of the largest list placement, beside that of all
+SHARE: Final = 10  # a component of less than a tenth of the work goes where the fastest peer is
 
 
 def starts(board: Board, atoms: Atoms) -> Iterable[list[int]]:
     """The peer of each unit, for each placement."""
     yield from _whole(board, atoms)
     yield from _listed(board, atoms)
+    yield from _side_by_side(board, atoms)
     yield from _runs(board, atoms)
 
 
@@ -41,6 +44,40 @@ def _listed(board: Board, atoms: Atoms) -> Iterable[list[int]]:
     for size in sorted(sizes):
         for order in orders:
             yield _list(board, atoms, order, frozenset(fastest[:size]))
+
+
+def _side_by_side(board: Board, atoms: Atoms) -> Iterable[list[int]]:
+    """Each component whole, over the fastest peers: the largest first, each where it ends first; those of little work
+    on the fastest. Bands of a picture wait for one another often, and only whole ones are worth moving.
+    """
+    units, fastest = board.request.work.units, _fastest(board)
+    if not fastest:
+        return
+    work: dict[str, int] = {}
+    for at, unit in enumerate(units):
+        busy = board.busy[fastest[0]]
+        work[unit.component] = work.get(unit.component, 0) + busy[at + 1] - busy[at]
+    large = [name for name, each in work.items() if each * SHARE >= sum(work.values())]
+    if len(large) < 2:
+        return
+    large.sort(key=lambda name: (-work[name], name))
+    for size in range(2, min(SUBSETS, len(fastest), len(large)) + 1):
+        free = dict.fromkeys(fastest[:size], 0.0)
+        place = dict.fromkeys(work, fastest[0])
+        for name in large:
+            ends = {
+                peer: load + work[name] * board.busy[peer][-1] / max(1, board.busy[fastest[0]][-1])
+                for peer, load in free.items()
+            }
+            place[name] = min(ends, key=lambda peer: (ends[peer], fastest.index(peer)))
+            free[place[name]] = ends[place[name]]
+        where = [-1] * len(units)
+        for at, unit in enumerate(units):
+            atom, peer = atoms.atoms[at], place[unit.component]
+            if where[at] < 0:
+                for each in atoms.units[atom]:
+                    where[each] = peer if peer in atoms.allowed[atom] else atoms.allowed[atom][0]
+        yield where
 
 
 def _ranks(board: Board) -> list[float]:

@@ -1,4 +1,4 @@
-"""`--name`, `--sample` and `--size` of the command line: how an ONNX file is imported."""
+"""`--name`, `--sample`, `--size` and `--tiles` of the command line: how an ONNX file is imported."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_SIZE: Final = 1 << 20  # of one axis of a sample
+MOST_TILES: Final = 8  # as planner.slices.tiles has it, which is not loaded for --help
 
 
 def size(text: str) -> tuple[str, int]:
@@ -18,6 +19,14 @@ def size(text: str) -> tuple[str, int]:
             f"expected NAME=NUMBER with a number from 1 to {MAX_SIZE}, such as height=640; got {text!r:.80}"
         )
     return name, count
+
+
+def tiles(text: str) -> int:
+    """Into how many bands pictures are cut. Raises ArgumentTypeError."""
+    count = int(text) if text.isascii() and text.isdecimal() and len(text) < 3 else 0
+    if not 2 <= count <= MOST_TILES:
+        raise argparse.ArgumentTypeError(f"expected a number from 2 to {MOST_TILES}, got {text!r:.20}")
+    return count
 
 
 def graph_arguments(made: argparse.ArgumentParser) -> None:
@@ -35,4 +44,10 @@ def graph_arguments(made: argparse.ArgumentParser) -> None:
         action="append",
         metavar="NAME=NUMBER",
         help="a symbolic size of the inputs that are made up, such as height=640; may be repeated",
+    )
+    made.add_argument(
+        "--tiles",
+        type=tiles,
+        metavar="N",
+        help="pictures of an .onnx file in N bands of rows, which plans can place on N peers that work side by side",
     )

@@ -28,7 +28,7 @@ class SourceGraph:
     values are parts that become units. `made`: what wrote the file, with its version, where an import did. `fused`:
     operators may be joined, where that makes the same bits. `pad`: the token that fills up, where the
     tokenizer does not say it. `picture`: how pictures become an input. `labels`: into which it sorts texts, where it
-    does. `ctc`: what it writes of sound.
+    does. `ctc`: what it writes of sound. `bands`: into how many bands of rows its pictures are cut; 0: they are not.
     """
 
     source: Path
@@ -45,6 +45,7 @@ class SourceGraph:
     picture: PictureSource | None = None
     labels: tuple[str, ...] = ()
     ctc: CtcText | None = None
+    bands: int = 0
 
     @property
     def how(self) -> str:
@@ -52,6 +53,7 @@ class SourceGraph:
         text = ["text and vectors"] if self.tokenizer is not None else []
         seen = ["pictures"] if self.picture is not None else []
         made = [self.made] if self.made else []
+        bands = [f"{self.bands} bands"] if self.bands else []
         return ",".join(
-            ["onnx", *made, *text, *seen, *(f"{name}={size}" for name, size in sorted(self.sizes))]
+            ["onnx", *made, *text, *seen, *bands, *(f"{name}={size}" for name, size in sorted(self.sizes))]
         )

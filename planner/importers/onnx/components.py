@@ -39,14 +39,21 @@ def named_parts(steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[li
         path = path or next((group_of[name] for name in inputs if name in group_of), ())
         group_of |= dict.fromkeys(outputs, path)
         found.setdefault(path, []).append(place)
-    groups = sorted(found.values(), key=lambda group: group[-1])
-    made: set[str] = set()
-    every = set(group_of)
-    for group in groups:
-        made |= {name for place in group for name in steps[place][1]}
-        if any(name in every and name not in made for place in group for name in steps[place][0]):
+    made_by = {name: path for path, group in found.items() for place in group for name in steps[place][1]}
+    needs = {
+        path: {made_by[name] for place in group for name in steps[place][0] if name in made_by} - {path}
+        for path, group in found.items()
+    }
+    ordered: list[list[int]] = []
+    done: set[tuple[str, ...]] = set()
+    while len(done) < len(found):
+        ready = [path for path in found if path not in done and needs[path] <= done]
+        if not ready:
             return None
-    return groups
+        first = min(ready, key=lambda path: found[path][-1])
+        done.add(first)
+        ordered.append(found[first])
+    return ordered
 
 
 def _modules(value: str) -> tuple[str, ...]:

@@ -83,10 +83,11 @@ def fold(read: ReadModel, source: Path, scratch: Path, name: str) -> Network:
     except NotRun as error:
         raise refused(name, error) from None
     model = onnx.load(str(scratch / FILE), load_external_data=False)
-    return _network(model, scratch, read, name)
+    return network_of(model, scratch, read, name)
 
 
-def _network(model: ModelProto, folder: Path, read: ReadModel, name: str) -> Network:
+def network_of(model: ModelProto, folder: Path, read: ReadModel, name: str) -> Network:
+    """A model whose constants are folded, with its weights in `folder`, as steps. Raises CorruptModel."""
     graph = model.graph
     inner = _inner_weights(graph)
     weights = {tensor.name: tensor for tensor in graph.initializer}

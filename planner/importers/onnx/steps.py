@@ -5,9 +5,12 @@ Edge. Everything here may fail or be ended at any time; what it made lies in a f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+import numpy as np
 
 from planner.errors import CorruptModel, UnknownArchitecture
 from planner.importers.onnx import proof
@@ -15,14 +18,15 @@ from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.borders import Group, Part, cut
 from planner.importers.onnx.components import named_parts
 from planner.importers.onnx.costs import probes, seen_values, value_bytes, with_ranks
-from planner.importers.onnx.folding import fold
+from planner.importers.onnx.folding import Network, fold, network_of
 from planner.importers.onnx.layout import Measured, store_units
 from planner.importers.onnx.reading import NOT_PASSED, read_model
 from planner.importers.onnx.samples import found_sample, sample_of_file
-from planner.importers.onnx.sessions import NotRun, opened, options, refused, run
+from planner.importers.onnx.sessions import Arrays, NotRun, opened, options, refused, run
 from planner.model.compose import ELEMENT_TYPES
 from planner.model.graph_manifest import GraphManifest, ValueType, encode_graph_manifest
 from planner.model.store import Store
+from planner.slices.tiles import NotTiled, tiled
 
 _ORT_NAMES: Final[dict[str, ValueType]] = {
     f"tensor({ {'float32': 'float', 'float64': 'double'}.get(dtype, dtype) })": dtype
@@ -31,12 +35,17 @@ _ORT_NAMES: Final[dict[str, ValueType]] = {
 }
 
 
+BANDS: Final = "bands.onnx"
+BANDS_OFF: Final = 1e-4  # of the largest value of an output, or of 1: sums are added in another order
+
+
 class Steps:
     """One import. Each method is called once, in the order in which they stand here; `prove` as often as it says."""
 
     def __init__(self, asked: SourceGraph, scratch: Path) -> None:
         self._asked = asked
         self._scratch = scratch
+        self._source = asked.source  # what is imported: in bands, a file of this import
         self._store = Store(scratch / "store")
         self._measured: Measured | None = None
         self._groups: list[Group] = []
@@ -77,15 +86,41 @@ class Steps:
             network = fold(read, asked.source, self._scratch, asked.name)
             seen = seen_values(network, _ORT_NAMES)
             found = probes(network, seen, read.inputs, sample)
+            if asked.bands:
+                network = self._in_bands(network, found.base, sample.inputs)
+                seen = seen_values(network, _ORT_NAMES)
+                found = probes(network, seen, read.inputs, sample)
         except NotRun as error:
             raise refused(asked.name, error) from None
         self._measured = Measured(asked.name, network, with_ranks(seen, found.base), found, sample)
+
+    def _in_bands(self, network: Network, shapes: Mapping[str, tuple[int, ...]], feed: Arrays) -> Network:
+        """The same in bands of rows, which are then what is imported: it makes what the whole makes, within BANDS_OFF.
+        Raises UnknownArchitecture, NotRun.
+        """
+        name = self._asked.name
+        try:
+            made = tiled(network.model, shapes, self._asked.bands)
+        except NotTiled as error:
+            raise UnknownArchitecture(f"{name} cannot be cut into bands of rows: {error}") from None
+        self._source = self._scratch / BANDS
+        self._source.write_bytes(made.model.SerializeToString())
+        whole, self._expected = self._expected, run(opened(self._source, options(fused=self._fused)), feed)
+        found = proof.difference(whole, self._expected)
+        if found is not None and not found.error <= BANDS_OFF * max(1.0, np.abs(whole[found.output]).max()):
+            raise UnknownArchitecture(
+                f"{name} cannot be cut into bands of rows: {found.output[:80]!r} differs by {found.error:.3g}"
+            )
+        read = read_model(
+            self._source, name
+        )  # equal steps of several bands stay apart: nothing is folded again
+        return network_of(read.model, self._scratch, read, name)
 
     def cut(self) -> int:
         """Finds borders and stores the units; returns how many."""
         measured = self._whole()
         network = measured.network
-        if self._asked.named:
+        if self._asked.named or self._asked.bands:
             parts_of = named_parts([(step.inputs, step.outputs) for step in network.steps])
             if parts_of is not None:
                 self._groups = parts_of
@@ -150,7 +185,7 @@ class Steps:
     def _again(self, *, fused: bool) -> int:
         """The same borders, with operators joined or not."""
         self._fused = fused
-        session = opened(self._asked.source, options(fused=fused))
+        session = opened(self._source, options(fused=fused))
         self._expected = run(session, self._whole().sample.inputs)
         return self._stored()
 

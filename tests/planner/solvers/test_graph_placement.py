@@ -15,8 +15,8 @@ from planner.cost.graph_evaluator import Board, Place
 from planner.errors import RequestError
 from planner.solvers.graph_candidates import Placement, valued
 from planner.solvers.graph_placement import place
-from planner.types import Infeasible, Link, Objective, PeerFacts
-from tests.planner.graph_works import chain, links, peer, random_request, towers
+from planner.types import Edge, GraphWork, Infeasible, Link, Objective, PeerFacts
+from tests.planner.graph_works import chain, links, peer, random_request, towers, unit
 from tests.planner.solvers import graph_cp_sat
 from tests.seeds import seeds
 
@@ -39,6 +39,33 @@ def test_two_towers_run_side_by_side() -> None:
     assert {stage.peer for stage in found.stages} == {"a", "b"}
     assert found.why[0] == "Split over 2 peers: 3006.0 ms a run, against 6004.0 ms a run on a alone."
     assert found.why[1] == "Peers work side by side for 3000.0 ms of a run."
+
+
+def bands(count: int, steps: int) -> GraphWork:
+    """Bands of a picture: each step of a band needs a little of its neighbours' step before it, and all of its own."""
+    units = [unit("rows", 0, component="rows")]
+    units += [unit(f"{b}.{at}", 8 * 10**6, component=f"band{b}") for at in range(steps) for b in range(count)]
+    units.append(unit("rest", 0, component="rest"))
+    last, edges = len(units) - 1, [Edge("x", 1000, None, (0,))]
+    edges += [Edge(f"x{b}", 100_000, 0, (1 + b,)) for b in range(count)]
+    for at in range(steps):
+        for b in range(count):
+            here = 1 + at * count + b
+            after = here + count if at < steps - 1 else last
+            edges.append(Edge(f"own{b}.{at}", 1_000_000, here, (after,)))
+            if at < steps - 1:
+                beside = [1 + (at + 1) * count + each for each in (b - 1, b + 1) if 0 <= each < count]
+                edges.append(Edge(f"edge{b}.{at}", 1000, here, tuple(beside)))
+    return GraphWork(tuple(units), (*edges, Edge("out", 1000, last, (), True)))
+
+
+@pytest.mark.parametrize(("count", "share"), [(2, 0.7), (3, 0.48)])
+def test_bands_that_wait_for_one_another_often_stay_whole_side_by_side(count: int, share: float) -> None:
+    names = ["a", "b", "c"][:count]
+    between = links([*names, "o"], rtt_s=0.006, bytes_per_s=1e9)
+    request = GraphRequest(bands(count, 16), tuple(map(peer, names)), between, "a")
+    alone = graph_evaluator.evaluate(request, [GraphStage(0, 16 * count + 2, "a")])
+    assert planned(request).latency_s <= share * alone.latency_s
 
 
 def test_what_does_not_pay_is_not_split() -> None:

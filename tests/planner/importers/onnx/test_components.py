@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.importers.onnx.components import components
+from planner.importers.onnx.components import components, named_parts
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,16 @@ def test_a_unit_is_of_the_component_of_most_of_its_work() -> None:
         "b",
         "a",
     ]
+
+
+def test_parts_stand_after_those_that_they_need() -> None:
+    """Also where a part's last step comes late, as one that is left over for another part does."""
+    steps = [
+        ((), ("/a/0",)),
+        (("/a/0",), ("/b/0",)),
+        (("/b/0",), ("/c/0",)),
+        (("/a/0",), ("/a/1",)),
+        (("/c/0", "/a/1"), ("sum",)),
+    ]
+    assert named_parts(steps) == [[0, 3], [1], [2, 4]]
+    assert named_parts([*steps, (("sum",), ("/a/2",))]) is None
