@@ -32,10 +32,12 @@ from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founde
 from tests.browsers.voter_processes import Watch, processes
 from tests.e2e.graph_model import inputs, place, put_towers
 from tests.patience import WITHIN_S
+from tests.planner.slices.picture_nets import residual
 
 ITEMS = 6
 RELATIVE = 1e-4  # of the largest value, between onnxruntime of a process and that of a tab
 ROUNDED = 2.0**-22  # of a probability near 0: a float32 near 1 is taken from 1
+BANDS = "bands"
 REAL = "silero-vad"  # a recurrent layer, If, and an int64 among its inputs
 
 
@@ -93,13 +95,25 @@ async def asked_by(
 
 @pytest.mark.parametrize("browser", ["chromium"])
 async def test_a_tab_and_a_process_compute_a_graph(
-    driver: Driver, harness: Path, models: Models, graph_file: Callable[[str], Path], browser: str
+    driver: Driver,
+    harness: Path,
+    models: Models,
+    graph_file: Callable[[str], Path],
+    tmp_path: Path,
+    browser: str,
 ) -> None:
-    """The tab has a tower and the join, and the middle of a real model; an item that it cannot compute ends alone."""
+    """The tab has a tower and the join, the middle of a real model, and a band of rows of another, whose neighbour the
+    process has; an item that it cannot compute ends alone.
+    """
     towers_id, towers = put_towers(models.store)
     asked = SourceGraph(graph_file(REAL), REAL, sizes=GRAPH_NAMES[REAL].sizes)
     real_id = await asyncio.to_thread(import_graph, asked, models.store)
     real = decode_graph_manifest(models.store.manifest_bytes(real_id))
+    file = tmp_path / f"{BANDS}.onnx"
+    file.write_bytes(residual().model().SerializeToString())
+    cut = SourceGraph(file, BANDS, sizes=(("height", 64), ("width", 20)), bands=2)
+    bands_id = await asyncio.to_thread(import_graph, cut, models.store)
+    bands = decode_graph_manifest(models.store.manifest_bytes(bands_id))
     async with founded(models, harness) as founder:
         assert founder.link is not None
         await founder.until_serving(WITHIN_S)
@@ -108,6 +122,10 @@ async def test_a_tab_and_a_process_compute_a_graph(
         status = await tab.join(founder.link.url(), lends=True)
         assert status["state"] == "in", status
         me, (there,) = founder.me, founder.view.state.members.keys() - {founder.me}
+        where = [there if unit.component == "band1" else me for unit in bands.units]
+        await offer(
+            founder, bands_id, BANDS, *(RunStage(at, at + 1, peer, ()) for at, peer in enumerate(where))
+        )
         await offer(
             founder, towers_id, "towers", RunStage(0, 2, there, ()), RunStage(2, 4, me, ()), RunStage(4, 5, there, ())
         )  # fmt: skip
@@ -123,7 +141,7 @@ async def test_a_tab_and_a_process_compute_a_graph(
             assert_close(await mesh.run("towers", given), runtime.run(given))
         with pytest.raises(RunFailed, match="onnxruntime could not compute it"):
             await mesh.run("towers", {"left": inputs(0)["left"], "right": inputs(0, 3)["right"]})
-        for name, manifest in (("towers", towers), (REAL, real)):
+        for name, manifest in (("towers", towers), (REAL, real), (BANDS, bands)):
             items = [inputs(item) if name == "towers" else drawn(manifest, item) for item in range(ITEMS)]
             runtime = whole(models, manifest)
             found = [each async for each in mesh.map(name, items)]
@@ -131,7 +149,7 @@ async def test_a_tab_and_a_process_compute_a_graph(
             for outputs, given in zip(found, items, strict=True):
                 assert_close(outputs, runtime.run(given))
             assert_close(await asked_by(tab, name, manifest, items[0]), runtime.run(items[0]))
-        with pytest.raises(RuntimeError, match="offers no model other; it offers towers"):
+        with pytest.raises(RuntimeError, match="offers no model other; it offers bands, towers"):
             await tab.run('shoal.run("other", {})')
         with pytest.raises(RuntimeError, match="onnxruntime could not compute it"):
             await asked_by(tab, "towers", towers, {"left": inputs(0)["left"], "right": inputs(0, 3)["right"]})
