@@ -6,7 +6,7 @@ log by what is not committed yet.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
@@ -102,14 +102,21 @@ class Coordinator:
         cuts: tuple[int, ...] | None = None,
         state: MeshState | None = None,
         shared: tuple[SharedRun, ...] = (),
+        cut_units: Sequence[Unit] = (),
+        slices: Callable[[str], bool] = lambda peer: False,
     ) -> None:
-        """`shared`: where other models have the weights of these units loaded."""
+        """`shared`: where other models have the weights of these units loaded. `cut_units`: the units with how they can
+        be cut, where that is known; `slices`: whether a peer computes slices of them.
+        """
         self.me = me
         self._shared = shared
         self.state = state or MeshState()
         if cuts is not None:
             self.state = replace(self.state, cuts=cuts)
         self._units = tuple(units)
+        self._cut_units = tuple(cut_units)
+        self._slices = slices
+        self._together = False  # no plan exists in which nobody computes slices
         self._planned_key = ""
         self._joined = [*self.state.members]  # order of joining, for hand-made cuts
         self._needed = False  # no plan exists without the members that drain
@@ -187,7 +194,7 @@ class Coordinator:
             command,
             MemberMeasured | MemberDraining | MemberPaused | MemberLeaving | MemberLeft | CheckFailed,
         ):
-            self._needed = False
+            self._needed = self._together = False
         if isinstance(command, MemberDraining | MemberPaused | MemberLeaving | MemberLeft | CheckFailed):
             log += self._quick()
         return log + self._follow_ups()
@@ -203,7 +210,7 @@ class Coordinator:
         before, self.state, self._shared = self.state, state, shared
         log: list[Command] = []
         if _standing(before) != _standing(state):
-            self._needed = False
+            self._needed = self._together = False
             log += self._quick()
         return log + self._follow_ups()
 
@@ -261,13 +268,18 @@ class Coordinator:
         lost = self._lost()
         known = [(member.peer, member.profile) for member in ready]
         chosen = (model, self.state.cuts, self.state.wish, self.state.protection)
-        key = repr((*chosen, bool(lost), known, self._shared))
+        key = repr((*chosen, bool(lost), known, self._shared, self._together))
         if key == self._planned_key:
             return None
         self._planned_key = key
-        request = plan_request(self.state, self._units, spared, self._shared)
+        cut = self._may_slice(ready) and (self._together or planner_wish(self.state).strategy == "tensor")
+        request = plan_request(self.state, self._cut_units if cut else self._units, spared, self._shared)
         here = {peer.peer for peer in ready}
         return Wanted(request, key, self._held(), planner_wish(self.state), lost, self._repairs(lost, here))
+
+    def _may_slice(self, ready: Sequence[Member]) -> bool:
+        """Whether plans may have teams: it is known how units are cut, and all that lend compute slices."""
+        return bool(self._cut_units) and all(self._slices(member.peer) for member in ready)
 
     def reconsider(self) -> None:
         """The members are planned with once more; the result counts as one for somebody's pace alone."""
@@ -322,6 +334,14 @@ class Coordinator:
             return []
         if isinstance(result, Infeasible) and self._draining() and not self._needed:
             self._needed = True  # they serve on; looked at again when somebody comes
+            self._planned_key = ""
+            return []
+        if (
+            isinstance(result, Infeasible)
+            and not self._together
+            and self._may_slice(ready_to_serve(self.state))
+        ):
+            self._together = True  # units that fit nobody may be sliced
             self._planned_key = ""
             return []
         if isinstance(result, Infeasible):

@@ -6,6 +6,7 @@ Edge. The founder goes the same way when others kept its mesh; whoever leads let
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -28,14 +29,20 @@ from peer.replication.leader_client import PATIENCE_S
 from peer.replication.replica import Replica
 from peer.runtime.self_benchmark import UnitTimes
 from peer.state.mesh_state import MeshState
+from peer.state.version_negotiation import TEAMS
 from peer.transport.peer_links import PeerLinks
 from peer.transport.signaling_client import SignalingClient
 from peer.wire.generated.requests import JOIN, LEADER, JoinRequest
+from planner.errors import PlannerError
+from planner.model.manifest import Manifest
+from planner.model.store import Store
 from planner.model.yardstick import UNITS
+from planner.types import Unit
 from signaling.invites import Role
 
 LED_S: Final = 5.0  # whoever is said to lead answers within this, or the others are asked again
 TRY_S: Final = 5.0  # to find the mesh again, before a person reads of the next try
+log = logging.getLogger(__name__)
 Learn = Callable[[], Awaitable[None]]
 Latest = Callable[[], UnitTimes]  # what was measured last
 STATE_WAIT_S: Final = 10.0
@@ -52,11 +59,22 @@ def coordinates(mesh: MeshMember, fetcher: Fetcher, foresight: Foresight | None 
     links, view, leadership, client = mesh.links, mesh.view, mesh.leadership, mesh.client
     manifest = mesh.manifest
     units = manifest.planner_units() if manifest is not None else UNITS
+    cut = _cut_units(mesh.model.store, manifest)
     flops: dict[str, int] = {unit.kind: unit.flops_per_token for unit in units}
 
     def coordinate(state: MeshState, replica: Replica) -> Coordinating:
         return Coordinating(
-            Coordinator(view.me, units, None, state),
+            Coordinator(
+                view.me,
+                units,
+                None,
+                state,
+                cut_units=cut,
+                slices=lambda peer: (
+                    _computes_slices(view.state, peer)
+                    and (peer == view.me or links.dialer.speaks(peer) >= TEAMS)
+                ),
+            ),
             replica,
             lambda peer: peer == view.me or _may_compute(client, peer),
             Reach(lambda peer, times: _answers(links, peer, times), lambda peer: peer in client.members()),
@@ -74,6 +92,25 @@ def coordinates(mesh: MeshMember, fetcher: Fetcher, foresight: Foresight | None 
     if foresight is not None:
         foresight.knows(lambda: view.state, partial(agent_of, links))
     leadership.enable(coordinate)
+
+
+def _cut_units(store: Store, manifest: Manifest | None) -> tuple[Unit, ...]:
+    """The units with how they can be cut for a team; none where the graphs are not all here."""
+    if manifest is None:
+        return ()
+    from planner.slices.cuts import cut_units  # reads ONNX, which whoever never leads needs not
+
+    try:
+        return cut_units(manifest, store)
+    except PlannerError as error:
+        log.info("no plan will have a team, since it is not known how units are cut: %s", error)
+        return ()
+
+
+def _computes_slices(state: MeshState, peer: str) -> bool:
+    """Whether a member is a process, which computes slices on its processor; tabs do not yet."""
+    member = state.members.get(peer)
+    return member is not None and member.profile is not None and member.profile.provider == "cpu"
 
 
 def meets(mesh: MeshMember) -> None:
