@@ -28,7 +28,7 @@ from peer.state.member_commands import Command
 from peer.state.mesh_state import MeshState, planner_profile
 from peer.state.plan_record import team_of
 from peer.state.version_negotiation import DECODERS, SHARES
-from planner.cost.graph_peers import IN_TABS, flops_per_s
+from planner.cost.graph_peers import flops_per_s
 from planner.model.manifest import Manifest
 from planner.model.same_units import loaded_parts, unit_contents
 from planner.types import Holding, SharedRun, Unit
@@ -47,13 +47,16 @@ class Weights:
     contents: tuple[str, ...]
 
     def parts(self, first: int, stop: int, holding: Holding) -> dict[str, int]:
-        """The parts of a stage that equal ones of other models are loaded with: bytes in memory, by content."""
+        """The parts of a stage that equal ones of other models are loaded with: bytes in memory, by content. A tab has
+        a stage as a whole.
+        """
         kinds = [unit.kind for unit in self.units]
+        runs = loaded_parts(kinds, first, stop) if holding == "mapped" else ((first, stop),)
         return {
             " ".join(self.contents[start:end]): sum(
                 unit.held_bytes(holding) for unit in self.units[start:end]
             )
-            for start, end in loaded_parts(kinds, first, stop)
+            for start, end in runs
         }
 
 
@@ -72,11 +75,11 @@ class Sharing:
     speaks: Callable[[str], int] = lambda _: 0
 
     def holding(self, state: MeshState, peer: str) -> Holding | None:
-        """How a peer keeps weights, where it loads equal ones of several models once; else None, as of a tab."""
+        """How a peer keeps weights, where it loads equal ones of several models once; else None."""
         member = state.members.get(peer)
         if member is None or member.profile is None or self.speaks(peer) < SHARES:
             return None
-        return None if member.profile.provider in IN_TABS else "mapped"
+        return planner_profile(member).holding
 
 
 ALONE: Final = Sharing()  # every model for itself

@@ -7,13 +7,13 @@ from itertools import pairwise
 
 from peer.coordination.decoder_planning import OWN
 from peer.state.generated.commands import PlanStage
-from peer.state.mesh_state import MeshState
+from peer.state.mesh_state import MeshState, planner_profile
 from peer.state.plan_record import whole_holders
-from planner.cost.graph_peers import IN_TABS
 from planner.model.blob_ref import BlobRef
 from planner.model.graph_manifest import GraphManifest
 from planner.model.manifest import Manifest
 from planner.model.same_units import HeldUnits, Saved, loaded_parts, same_units, saved, unit_contents
+from planner.types import Holding
 
 
 def saved_by(
@@ -37,8 +37,8 @@ def saved_by(
             if stage.stop > len(decoder.units):
                 continue
             for peer in whole_holders(stage):
-                in_tab = _computes_in_tab(state, peer)
-                peers.setdefault(peer, []).extend(_held(name, decoder, stage, in_tab=in_tab))
+                parts = _held(name, decoder, stage, _holding(state, peer))
+                peers.setdefault(peer, []).extend(parts)
     for name, offer in sorted(state.offers.items()):
         manifest = manifests.get(offer.model)
         if manifest is None:
@@ -58,19 +58,20 @@ def saved_by(
     return saved(models, peers.values())
 
 
-def _computes_in_tab(state: MeshState, peer: str) -> bool:
+def _holding(state: MeshState, peer: str) -> Holding:
     member = state.members.get(peer)
-    return member is not None and member.profile is not None and member.profile.provider in IN_TABS
+    return "mapped" if member is None or member.profile is None else planner_profile(member).holding
 
 
-def _held(name: str, manifest: Manifest, stage: PlanStage, *, in_tab: bool) -> list[HeldUnits]:
-    """The parts of a stage of a decoder. A process loads equal ones once, a tab each stage for itself."""
-    units, contents = manifest.units, unit_contents(manifest)
-    shared = () if in_tab else loaded_parts([unit.kind for unit in units], stage.first, stage.stop)
+def _held(name: str, manifest: Manifest, stage: PlanStage, holding: Holding) -> list[HeldUnits]:
+    """The parts of a stage of a decoder, of which a process loads equal ones once, and a tab stages as a whole."""
+    units, contents = manifest.planner_units(), unit_contents(manifest)
+    whole, kinds = ((stage.first, stage.stop),), [unit.kind for unit in units]
+    shared = loaded_parts(kinds, stage.first, stage.stop) if holding == "mapped" else whole
     borders = sorted({stage.first, stage.stop, *(border for part in shared for border in part)})
     found: list[HeldUnits] = []
     for part in pairwise(borders):
         key = "".join(contents[slice(*part)]) if part in shared else ""
-        size = sum(unit.resident_bytes for unit in units[slice(*part)])
+        size = sum(unit.held_bytes(holding) for unit in units[slice(*part)])
         found.append(HeldUnits(name, manifest.blobs(*part), key, size))
     return found

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from peer.cli.offers import saved_shown
 from peer.member.joining import join
 from peer.member.mesh_member import MeshMember
 from peer.member.peer_options import PeerOptions
@@ -23,6 +25,7 @@ from peer.state.generated.commands import (
     PlanStage,
 )
 from peer.state.mesh_state import MeshState
+from planner.model.manifest import decode_manifest, encode_manifest
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 from tests.browsers.further_models import put_further
@@ -217,6 +220,68 @@ async def test_tabs_compute_a_further_model_and_one_is_killed_in_mid_answer(
         assert await asked_by(tabs["firefox"], OTHER, LONG) == expected[OTHER]
         assert await asked_by(tabs["firefox"], "", few) == expected[""]
         await firefox.close()
+
+
+COUNTED: Final = """(() => {
+  const Plain = Worker;
+  const alive = new Set();
+  globalThis.Worker = class extends Plain {
+    constructor(url, options) {
+      super(url, options);
+      if (/[/]worker[-.]/.test(String(url))) alive.add(this);
+    }
+    terminate() {
+      alive.delete(this);
+      super.terminate();
+    }
+  };
+  globalThis.computing = () => alive.size;
+  return true;
+})()"""  # workers that compute stages and have not ended, of those that begin from here on
+
+
+@pytest.mark.parametrize("where", ["chromium", pytest.param("firefox", marks=pytest.mark.soak)])
+async def test_a_tab_loads_equal_models_once(
+    driver: Driver, harness: Path, tiny: tuple[Store, str], tmp_path: Path, where: str
+) -> None:
+    """One model under two names on the only tab that lends: one worker, answers as of each alone, and one stays as one
+    goes.
+    """
+    store, own = tiny
+    twin = "twin"
+    offer = put_further(tmp_path, store, OTHER)
+    manifest = decode_manifest(store.manifest_bytes(offer.model))
+    same = replace(offer, name=twin, model=store.put_manifest(encode_manifest(replace(manifest, name=twin))))
+    async with founded(Models(store, {"f32": own}), harness, weights="f32", memory=0) as mesh:
+        assert mesh.link is not None
+        browser = await visit(driver, where)
+        tab = await browser.tab(mesh.link.server)
+        assert await tab.run(COUNTED)
+        status = await tab.join(mesh.link.url(), lends=True)
+        assert status["state"] == "in", status
+        await mesh.until_serving(WITHIN_S)
+        await offered(mesh, offer)
+        assert await mesh.view.until(lambda state: seen(state).serving() is not None, WITHIN_S)
+        expected = await asked(mesh, OTHER)
+        alone = await tab.run("globalThis.computing()")
+        await mesh.propose(same)
+        assert await mesh.view.until(
+            lambda state: twin in state.decoders and seen_as(state, twin).serving() is not None, WITHIN_S
+        )
+        assert await tab.run("globalThis.computing()") == alone
+        found = await asyncio.gather(*(asked(mesh, name) for name in (OTHER, twin, OTHER, twin)))
+        assert found == [expected] * 4
+        saved = await saved_shown(mesh)
+        assert saved["loaded_bytes"] == sum(unit.held_bytes("wide") for unit in manifest.planner_units())
+        await mesh.propose(ModelWithdrawn(OTHER))
+        assert await mesh.view.until(lambda state: OTHER not in state.decoders, WITHIN_S)
+        assert await asked(mesh, twin) == expected
+        assert await tab.run("globalThis.computing()") == alone
+        await mesh.propose(ModelWithdrawn(twin))
+        async with asyncio.timeout(WITHIN_S):
+            while await tab.run("globalThis.computing()") != alone - 1:  # noqa: ASYNC110 - a page tells nobody
+                await asyncio.sleep(0.05)
+        await browser.close()
 
 
 def doubled(state: MeshState, peers: set[str]) -> bool:

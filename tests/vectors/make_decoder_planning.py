@@ -48,8 +48,8 @@ UNITS_OWN = (
     Unit("head", "head", 5 * MIB, 11000, 0, 4),
 )
 UNITS_MORE = (
-    Unit("embed", "embed", 9 * MIB, 0, 0, 4),
-    Unit("l0", "attn", MIB, 4001, 64, 128),
+    Unit("embed", "embed", 9 * MIB, 0, 0, 4, 9 * MIB, 9 * MIB),
+    Unit("l0", "attn", MIB, 4001, 64, 128, MIB + 1, 4 * MIB),
     Unit("l1", "ffn", MIB, 3333, 0, 128),
     Unit("l2", "ffn", MIB, 9000, 0, 128),
     Unit("head", "head", 2 * MIB, 500, 0, 4),
@@ -184,6 +184,8 @@ def unit(each: Unit) -> dict[str, Any]:
         "kind": each.kind,
         "flops_per_token": each.flops_per_token,
         "weight_bytes": each.weight_bytes,
+        "packed_bytes": each.held_bytes("packed"),
+        "wide_bytes": each.held_bytes("wide"),
     }
 
 

@@ -167,7 +167,7 @@ async def test_what_a_model_lacks_is_said_without_what_others_have_loaded_of_it(
 
 
 @pytest.mark.parametrize(
-    ("peer", "provider", "shares"), [("b", "cpu", True), ("old", "cpu", False), ("b", "wasm", False)]
+    ("peer", "provider", "shares"), [("b", "cpu", True), ("old", "cpu", False), ("b", "wasm", True)]
 )
 async def test_weights_are_shared_where_peers_load_them_once(peer: str, provider: str, shares: bool) -> None:
     state = grown(mesh(a=20), *member(peer, 60, ["a"], provider=provider))

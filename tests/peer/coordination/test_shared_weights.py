@@ -13,6 +13,7 @@ from planner.importers.decoder_units import build_model
 from planner.importers.gguf import open_gguf
 from planner.model.manifest import Manifest, decode_manifest
 from planner.model.store import Store
+from planner.types import Holding
 from tests.planner.tiny_models import TinyModel
 
 PROFILE = Profile(1 << 30, 1, {}, {}, {}, 1, "cpu", 1)
@@ -44,9 +45,16 @@ def test_equal_parts_of_stages_are_loaded_once(manifest: Manifest) -> None:
     head = units[-1].resident_bytes
     other_body = replace(manifest, units=(*units[:1], replace(units[1], blob=units[2].blob), *units[2:]))
     whole = plan(("p", 0, end))
+
+    def held(how: Holding) -> int:
+        return sum(unit.held_bytes(how) for unit in manifest.planner_units())
+
     for own, further, twin, provider, loaded in (
         (whole, whole, manifest, "cpu", body + head),
-        (whole, whole, manifest, "wasm", 0),  # a tab loads each stage for itself
+        (whole, whole, manifest, "wasm", held("wide")),  # a tab loads whole stages once
+        (whole, whole, manifest, "webgpu", held("packed")),
+        (whole, whole, other_body, "wasm", 0),
+        (whole, plan(("p", 2, end)), manifest, "wasm", 0),
         (whole, whole, other_body, "cpu", head),
         (whole, plan(("p", 2, end)), manifest, "cpu", head),  # cut otherwise
         (plan(("q", 0, end)), whole, manifest, "cpu", 0),

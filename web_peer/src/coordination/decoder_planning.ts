@@ -44,11 +44,16 @@ export function weightsOf(manifest: Manifest): Weights {
   return { units: plannerUnits(manifest), contents: unitContents(manifest) };
 }
 
-/** The parts of a stage that equal ones of other models are loaded with: bytes in memory, by content. */
+/**
+ * The parts of a stage that equal ones of other models are loaded with: bytes in memory, by content. A tab has a stage as
+ * a whole.
+ */
 function partsOf({ units, contents }: Weights, run: Run, holding: Holding): ReadonlyMap<string, number> {
   const kinds = units.map(({ kind }) => kind);
+  const whole = [[run.first, run.stop]] as const;
+  const parts = holding === 'mapped' ? loadedParts(kinds, run.first, run.stop) : whole;
   return new Map(
-    loadedParts(kinds, run.first, run.stop).map(([start, end]) => [
+    parts.map(([start, end]) => [
       contents.slice(start, end).join(' '),
       units.slice(start, end).reduce((sum, unit) => sum + heldBytes(unit, holding), 0),
     ]),
@@ -67,12 +72,11 @@ export interface Sharing {
 /** Every model for itself. */
 export const ALONE: Sharing = { models: new Map(), speaks: () => 0 };
 
-/** How a peer keeps weights, where it loads equal ones of several models once; else null, as of a tab. */
+/** How a peer keeps weights, where it loads equal ones of several models once; else null. */
 function sharedHolding(sharing: Sharing, state: MeshState, peer: string): Holding | null {
   const profile = state.members.get(peer)?.profile ?? null;
   if (profile === null || sharing.speaks(peer) < SHARES) return null;
-  const holding = holdingOf(profile);
-  return holding === 'mapped' ? holding : null;
+  return holdingOf(profile);
 }
 
 /**

@@ -22,6 +22,7 @@ import { roomOf, Serving, UNPACED } from '../stage/unit_host';
 import { Holding } from '../stage/unit_loader';
 import { markOf, MARK_BYTES } from '../state/decoders';
 import type { Profile } from '../state/generated/commands';
+import type { StageWorkers } from '../runtime/worker_handle';
 import type { Run } from '../state/plan_record';
 import { Journal } from '../storage/journal';
 import type { PeerLinks } from '../transport/peer_links';
@@ -35,6 +36,7 @@ const WITHDRAWN = 'the model is not offered any more';
 /** This tab as it is lent: what holding units of further models takes of it. */
 export interface Lent {
   readonly fetcher: Fetcher;
+  readonly workers: StageWorkers; // of all models
   profile(): Profile; // as it is measured now
   lentBytes(): number; // of memory that it lends to anybody now
   notice(text: string): void;
@@ -214,10 +216,12 @@ export class DecoderParts {
     const { manifest } = model;
     const chosen = view.state.model;
     if (signal.aborted || manifest === null || chosen === null) return; // withdrawn meanwhile
-    const units = new Serving(lent.fetcher, manifest, roomOf(lent.profile(), chosen), UNPACED, {
-      results: (results) => stage.results(results),
-      lost: (run, text) => this.lost(run, text),
-    });
+    const events = {
+      results: (results: Parameters<typeof stage.results>[0]) => stage.results(results),
+      lost: (run: Run, text: string) => this.lost(run, text),
+    };
+    const room = roomOf(lent.profile(), chosen);
+    const units = new Serving(lent.fetcher, manifest, room, UNPACED, events, lent.workers);
     const journal = new Journal();
     stage.lend(units, journal);
     makeRoomForFronts(stage, view, () => lent.lentBytes() / 2, signal);

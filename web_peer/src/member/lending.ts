@@ -16,6 +16,7 @@ import { followPace } from '../stage/slowdown_reports';
 import type { Fetcher } from '../model/fetcher';
 import { blobsOf, type Manifest } from '../planner/manifest';
 import { bothWays, linkWords } from '../transport/link_probe';
+import { StageWorkers } from '../runtime/worker_handle';
 import { abilities, candidate } from '../runtime/self_benchmark';
 import { nowS } from '../transport/ticker';
 import type { Around } from './failure_domain_watch';
@@ -67,6 +68,7 @@ export class Lending {
   private journal = new Journal();
   private couldNot = ''; // why units could not be loaded, last
   private readonly meter = new Meter();
+  private readonly workers = new StageWorkers(); // of all models, which load equal stages once
 
   /** `signal` aborts when this membership is over. */
   constructor(parts: PeerParts, progress: Progress, signal: AbortSignal, events: LendingEvents) {
@@ -229,6 +231,7 @@ export class Lending {
     await Promise.race([before?.again, new Promise((resolve) => setTimeout(resolve, HELD_WITHIN_MS))]);
     await this.tellMeasured(profile);
     this.parts.decoders.lend({
+      workers: this.workers,
       fetcher,
       profile: () => this.own ?? profile,
       lentBytes: () => (this.standing.kind === 'lending' ? (this.own?.memoryBytes ?? 0) : 0),
@@ -256,6 +259,7 @@ export class Lending {
         results: (results) => this.parts.stage.results(results),
         lost: (run, text) => this.lost(run, text),
       },
+      this.workers,
     );
     const name = `${this.parts.view.me}:${model.model}`;
     this.journal = await Journal.open(name, (text) => this.events.notice(text));

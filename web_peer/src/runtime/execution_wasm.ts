@@ -43,7 +43,6 @@ interface Prepared {
 /** Runs the units of a shard with onnxruntime's WebAssembly. */
 export class WasmExecution implements Execution {
   readonly provider = 'wasm';
-  readonly weightBytes: number;
   readonly widestHead: number;
   private readonly module: WasmModule;
   private readonly dimensions: Dimensions;
@@ -51,6 +50,7 @@ export class WasmExecution implements Execution {
   private readonly afterTable: number | null; // what is done with rows that were looked up
   private readonly body: number | null;
   private readonly headSession: number | null;
+  private readonly shared: SharedWeights;
   private readonly rotary: readonly {
     readonly name: string;
     readonly tensor: number;
@@ -61,20 +61,19 @@ export class WasmExecution implements Execution {
   private readonly rowCalls = new Map<string, Prepared>(); // of graphs without a cache
 
   private constructor(
-    module: WasmModule,
-    source: ShardSource,
-    blobs: Blobs,
+    source: Pick<ShardSource, 'dimensions' | 'units'>,
     context: number,
-    loaded: Loaded,
+    shared: SharedWeights,
   ) {
+    const { module, table, loaded } = shared;
     this.module = module;
+    this.shared = shared;
+    shared.users.add(this);
     this.dimensions = source.dimensions;
-    const { table } = source.graphs;
-    this.table = table === null ? null : new EmbeddingTable(table, blobOf(blobs, table.unit.blob));
+    this.table = table;
     this.afterTable = loaded.embed;
     this.body = loaded.body;
     this.headSession = loaded.head;
-    this.weightBytes = loaded.bytes + (this.table?.bytes ?? 0);
     const arrays = kvArrays(source.units);
     this.widestHead = widestHead(arrays);
     this.cache = new KvMemory(module, arrays, source.dimensions.window);
@@ -103,7 +102,25 @@ export class WasmExecution implements Execution {
     context: number,
   ): Promise<WasmExecution> {
     const loaded = await loadSessions(module, source, blobs);
-    return new WasmExecution(module, source, blobs, context, loaded);
+    const { table: place } = source.graphs;
+    const table = place === null ? null : new EmbeddingTable(place, blobOf(blobs, place.unit.blob));
+    return new WasmExecution(source, context, { module, table, loaded, users: new Set() });
+  }
+
+  /** Another one of equal units, with these weights and caches of its own. One of them is called at a time. */
+  beside(source: Pick<ShardSource, 'dimensions' | 'units'>, context: number): WasmExecution {
+    return new WasmExecution(source, context, this.shared);
+  }
+
+  /** Weights and the module are told of by the first that uses them. */
+  private get isFirst(): boolean {
+    const [first] = this.shared.users;
+    return first === this;
+  }
+
+  get weightBytes(): number {
+    const { loaded, table } = this.shared;
+    return this.isFirst ? loaded.bytes + (table?.bytes ?? 0) : 0;
   }
 
   get hasEmbed(): boolean {
@@ -119,8 +136,10 @@ export class WasmExecution implements Execution {
   }
 
   get overheadBytes(): number {
-    const held = this.weightBytes - (this.table?.bytes ?? 0) + this.cache.bytes;
-    return Math.max(this.module.memoryBytes - held, 0);
+    if (!this.isFirst) return 0;
+    const { loaded, users } = this.shared;
+    const caches = [...users].reduce((sum, { cache }) => sum + cache.bytes, 0);
+    return Math.max(this.module.memoryBytes - loaded.bytes - caches, 0);
   }
 
   ensure(slots: KvSlots, rows: number, positions: number): void {
@@ -186,8 +205,11 @@ export class WasmExecution implements Execution {
     this.forget(this.bodyCalls);
     this.forget(this.rowCalls);
     this.cache.close();
-    for (const session of [this.afterTable, this.body, this.headSession]) {
-      if (session !== null) this.module.releaseSession(session);
+    const { users } = this.shared;
+    if (users.delete(this) && users.size === 0) {
+      for (const session of [this.afterTable, this.body, this.headSession]) {
+        if (session !== null) this.module.releaseSession(session);
+      }
     }
     for (const { tensor, pointer } of this.rotary) {
       this.module.releaseTensor(tensor);
@@ -313,6 +335,14 @@ export class WasmExecution implements Execution {
     }
     calls.clear();
   }
+}
+
+/** What several executions of equal units compute with; the last one releases it. */
+interface SharedWeights {
+  readonly module: WasmModule;
+  readonly table: EmbeddingTable | null;
+  readonly loaded: Loaded;
+  readonly users: Set<WasmExecution>;
 }
 
 interface Loaded {

@@ -44,8 +44,8 @@ const LOSS_KNOWN_MS = 1000; // between a call that breaks off and the word that 
 export class WebGpuExecution implements Execution {
   readonly provider = 'webgpu';
   readonly overheadBytes = 0; // the device tells nobody
-  readonly weightBytes: number;
   readonly widestHead: number;
+  private readonly shared: SharedWeights;
   private readonly dimensions: Dimensions;
   private readonly table: EmbeddingTable | null;
   private readonly sessions: Sessions;
@@ -56,18 +56,17 @@ export class WebGpuExecution implements Execution {
   private readonly running = new Set<(error: DeviceLost) => void>(); // how to end the calls under way
 
   private constructor(
-    source: ShardSource,
-    blobs: Blobs,
+    source: Pick<ShardSource, 'dimensions' | 'units'>,
     context: number,
-    sessions: Sessions,
-    device: GPUDevice,
+    shared: SharedWeights,
   ) {
-    const { dimensions, graphs, units } = source;
-    const { table } = graphs;
+    const { dimensions, units } = source;
+    const { table, sessions, device, users } = shared;
+    users.add(this);
+    this.shared = shared;
     this.dimensions = dimensions;
-    this.table = table === null ? null : new EmbeddingTable(table, blobOf(blobs, table.unit.blob));
+    this.table = table;
     this.sessions = sessions;
-    this.weightBytes = sessions.bytes + (this.table?.bytes ?? 0);
     const arrays = kvArrays(units);
     this.widestHead = widestHead(arrays);
     this.cache = new KvBuffers(device, arrays);
@@ -98,7 +97,21 @@ export class WebGpuExecution implements Execution {
     const sessions = await loadSessions(source, blobs);
     const device = await ort.env.webgpu.device;
     void goneOf(device).then(({ message }) => lost(message));
-    return new WebGpuExecution(source, blobs, context, sessions, device);
+    const { table: place } = source.graphs;
+    const table = place === null ? null : new EmbeddingTable(place, blobOf(blobs, place.unit.blob));
+    return new WebGpuExecution(source, context, { table, sessions, device, users: new Set() });
+  }
+
+  /** Another one of equal units, with these weights and caches of its own. One of them is called at a time. */
+  beside(source: Pick<ShardSource, 'dimensions' | 'units'>, context: number): WebGpuExecution {
+    return new WebGpuExecution(source, context, this.shared);
+  }
+
+  /** Told of by the first that uses them. */
+  get weightBytes(): number {
+    const { users, sessions, table } = this.shared;
+    const [first] = users;
+    return first === this ? sessions.bytes + (table?.bytes ?? 0) : 0;
   }
 
   get hasEmbed(): boolean {
@@ -182,6 +195,7 @@ export class WebGpuExecution implements Execution {
   }
 
   close(): void {
+    this.shared.users.delete(this);
     this.cache.close();
   }
 
@@ -256,6 +270,14 @@ function goneOf(device: GPUDevice): Promise<DeviceLost> {
 function floatsOf(tensor: ort.Tensor | undefined): Float32Array {
   if (!(tensor?.data instanceof Float32Array)) throw new Error('float32 expected from the graph');
   return tensor.data;
+}
+
+/** What several executions of equal units compute with; it ends with the worker. */
+interface SharedWeights {
+  readonly table: EmbeddingTable | null;
+  readonly sessions: Sessions;
+  readonly device: GPUDevice;
+  readonly users: Set<WebGpuExecution>;
 }
 
 interface Sessions {

@@ -1,10 +1,11 @@
-/* The worker that computes: loads one shard, then runs what the page submits. Edge. */
+/* The worker that computes: loads one shard, for one stage or several, then runs what the page submits. Edge. */
 
 import { CacheOrders } from './kv_requests';
 import { DeviceLost } from '../errors';
 import type { Blobs, Execution, ShardSource } from './execution';
 import { WasmExecution } from './execution_wasm';
-import type { FromWorker, MemoryBytes, Room, ToWorker } from './worker_messages';
+import type { Dimensions } from '../planner/manifest';
+import type { FromStage, FromWorker, MemoryBytes, Room, ToWorker } from './worker_messages';
 import { Stage } from './stage_runtime';
 
 const port = self as unknown as {
@@ -13,27 +14,34 @@ const port = self as unknown as {
 };
 const breath = new MessageChannel(); // a way round the event loop, unlike timers without a delay
 
+/** An execution with whose weights others may be made. */
+type Shareable = Execution & {
+  beside(source: Pick<ShardSource, 'dimensions' | 'units'>, context: number): Shareable;
+};
+
 interface Loaded {
-  readonly execution: Execution;
+  readonly execution: Shareable;
   readonly stage: Stage;
+  readonly orders: CacheOrders;
 }
 
-const orders = new CacheOrders(
-  (work) => {
-    loaded?.stage.cache(work);
-    go();
-  },
-  (id, read, isThere) =>
-    tell({ kind: 'cache', id, read, isThere }, read === null ? [] : [read.values.buffer]),
-);
-let loaded: Loaded | null = null;
+const stages = new Map<number, Loaded>();
+const leaving: Loaded[] = []; // closed between calls
 let running = false;
 
 port.onmessage = ({ data }) => {
+  const loaded = stages.get(data.stage);
   switch (data.kind) {
     case 'load':
-      load(data).catch((error: unknown) => tell({ kind: 'failed', text: String(error) }));
+      load(data).catch((error: unknown) => tell(data.stage, { kind: 'failed', text: String(error) }));
       return;
+    case 'beside':
+      beside(data);
+      return;
+    case 'unload':
+      if (loaded !== undefined) leaving.push(loaded);
+      stages.delete(data.stage);
+      break;
     case 'steps':
       for (const step of data.steps) loaded?.stage.submit(step);
       break;
@@ -44,10 +52,10 @@ port.onmessage = ({ data }) => {
       loaded?.stage.front(data.work);
       break;
     case 'cache':
-      orders.take(data.order);
+      loaded?.orders.take(data.order);
       return;
     case 'release':
-      orders.released(data.session);
+      loaded?.orders.released(data.session);
       loaded?.stage.release(data.session);
       break;
     default:
@@ -57,38 +65,75 @@ port.onmessage = ({ data }) => {
 };
 
 function go(): void {
-  if (!running) run().catch((error: unknown) => tell({ kind: 'lost', text: textOf(error) }));
+  if (!running) run().catch((error: unknown) => lost(textOf(error)));
 }
 
 async function load(order: Extract<ToWorker, { kind: 'load' }>): Promise<void> {
-  const { dimensions, units, graphs, blobs, room } = order;
-  const execution = await executionFor({ dimensions, units, graphs }, blobs, room);
-  loaded = { execution, stage: new Stage(execution, dimensions, room) };
-  tell({ kind: 'loaded', memory: memoryOf(loaded) });
+  const { stage, dimensions, units, graphs, blobs, room } = order;
+  enter(stage, await executionFor({ dimensions, units, graphs }, blobs, room), dimensions, room);
 }
 
-async function executionFor(source: ShardSource, blobs: Blobs, room: Room): Promise<Execution> {
+/** A stage with the weights of those that are here, which are equal to its own. */
+function beside({ stage, dimensions, units, room }: Extract<ToWorker, { kind: 'beside' }>): void {
+  const [other] = stages.values();
+  if (other === undefined)
+    tell(stage, { kind: 'failed', text: 'nothing is loaded beside which it could be' });
+  else enter(stage, other.execution.beside({ dimensions, units }, room.context), dimensions, room);
+}
+
+function enter(at: number, execution: Shareable, dimensions: Dimensions, room: Room): void {
+  const stage = new Stage(execution, dimensions, room);
+  const orders = new CacheOrders(
+    (work) => {
+      stage.cache(work);
+      go();
+    },
+    (id, read, isThere) =>
+      tell(at, { kind: 'cache', id, read, isThere }, read === null ? [] : [read.values.buffer]),
+  );
+  const loaded = { execution, stage, orders };
+  stages.set(at, loaded);
+  tell(at, { kind: 'loaded', memory: memoryOf(loaded) });
+}
+
+async function executionFor(source: ShardSource, blobs: Blobs, room: Room): Promise<Shareable> {
   if (room.provider === 'wasm') return WasmExecution.load(source, blobs, room.threads, room.context);
   const { WebGpuExecution } = await import('./execution_webgpu');
-  return WebGpuExecution.load(source, blobs, room.context, (text) => tell({ kind: 'lost', text }));
+  return WebGpuExecution.load(source, blobs, room.context, lost);
 }
 
-/** Turns of the stage until nothing waits; between them messages come in. */
+/** Turns of the stages, one after the other, until nothing waits; between them messages come in. */
 async function run(): Promise<void> {
-  if (loaded === null) return;
-  const { stage } = loaded;
   running = true;
   try {
-    while (stage.busy) {
-      const answers = await stage.turn();
-      const transfer = answers.flatMap((answer) =>
-        answer.kind === 'done' ? [...buffersOf(answer.hidden), ...buffersOf(answer.logits)] : [],
-      );
-      tell({ kind: 'answers', answers, lengths: stage.lengths(), memory: memoryOf(loaded) }, transfer);
-      await breathe();
+    for (;;) {
+      closeLeaving();
+      const busy = [...stages].filter(([, { stage }]) => stage.busy);
+      if (busy.length === 0) return;
+      for (const [at, loaded] of busy) {
+        if (stages.get(at) !== loaded) continue; // unloaded meanwhile
+        const { stage } = loaded;
+        const answers = await stage.turn();
+        const transfer = answers.flatMap((answer) =>
+          answer.kind === 'done' ? [...buffersOf(answer.hidden), ...buffersOf(answer.logits)] : [],
+        );
+        const memory = memoryOf(loaded);
+        tell(at, { kind: 'answers', answers, lengths: stage.lengths(), memory }, transfer);
+        await breathe();
+      }
     }
   } finally {
     running = false;
+  }
+}
+
+/** Who stays is told of its memory: the weights may be its own now. */
+function closeLeaving(): void {
+  if (leaving.length === 0) return;
+  for (const { execution } of leaving.splice(0)) execution.close();
+  for (const [at, loaded] of stages) {
+    const lengths = loaded.stage.lengths();
+    tell(at, { kind: 'answers', answers: [], lengths, memory: memoryOf(loaded) });
   }
 }
 
@@ -104,7 +149,7 @@ function buffersOf(array: Float32Array | null): readonly ArrayBuffer[] {
   return array === null ? [] : [array.buffer as ArrayBuffer];
 }
 
-function memoryOf({ execution, stage }: Loaded): MemoryBytes {
+function memoryOf({ execution, stage }: Pick<Loaded, 'execution' | 'stage'>): MemoryBytes {
   const { weightBytes: weights, kvBytes: kv, overheadBytes: overhead } = execution;
   return { weights, kv, overhead, fronts: stage.frontBytes };
 }
@@ -113,6 +158,10 @@ function textOf(error: unknown): string {
   return error instanceof DeviceLost ? error.message : String(error);
 }
 
-function tell(message: FromWorker, transfer: Transferable[] = []): void {
-  port.postMessage(message, transfer);
+function tell(stage: number, message: FromStage, transfer: Transferable[] = []): void {
+  port.postMessage({ stage, ...message }, transfer);
+}
+
+function lost(text: string): void {
+  port.postMessage({ kind: 'lost', text }, []);
 }

@@ -1,9 +1,15 @@
-/* A shard that runs in a worker of its own, as the page sees it. Edge; nothing here blocks the page. */
+/*
+ * A shard that runs in a worker, as the page sees it. Edge; nothing here blocks the page.
+ *
+ * Stages of several models that are equal as a whole, by the content of their units, run in one worker with the same
+ * weights, each with caches of its own; they compute by turns.
+ */
 
 import { CannotServe } from '../errors';
 import type { SessionId } from '../wire/generated/frames';
 import type { FrontWork } from './prefix_kv';
 import { makeGraphs } from '../planner/lowering';
+import { unitContents } from '../planner/same_units';
 import { dimensionsOf, type Manifest } from '../planner/manifest';
 import type {
   CacheOrder,
@@ -12,7 +18,7 @@ import type {
   GivenPart,
   MemoryBytes,
   Room,
-  ToWorker,
+  ToStage,
 } from './worker_messages';
 import type { Answer, Step } from './stage_runtime';
 
@@ -37,44 +43,79 @@ export interface Receiver {
 /** The runtime of this tab's units, which lives in a worker. */
 export class StageRuntime {
   readonly room: Room;
-  private readonly worker: Worker;
-  private memory: MemoryBytes;
+  private readonly worker: StageWorker;
+  private readonly stage: number;
+  private memory: MemoryBytes = { weights: 0, kv: 0, fronts: 0, overhead: 0 };
   private known: ReadonlyMap<SessionId, number> = new Map();
   private readonly orders = new Map<number, (read: CacheRead | null, isThere: boolean) => void>(); // by id
   private nextOrder = 0;
   private over = false; // closed, or lost, which is said once
 
-  private constructor(worker: Worker, room: Room, memory: MemoryBytes, receiver: Receiver) {
+  private constructor(worker: StageWorker, room: Room, loading: Loading) {
+    const { order, transfer, receiver, signal, name, done } = loading;
     this.worker = worker;
     this.room = room;
-    this.memory = memory;
-    worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.take(data, receiver);
-    worker.onerror = (event) => this.lost(event.message || 'the worker broke off', receiver);
+    const fail = (text: string): void => {
+      this.close();
+      done(new CannotServe(`${name} do not load: ${text}`));
+    };
+    let isLoading = true;
+    this.stage = worker.open((message) => {
+      if (!isLoading) this.take(message, receiver);
+      else if (message.kind === 'failed' || message.kind === 'lost') fail(message.text);
+      else if (message.kind === 'loaded') {
+        isLoading = false;
+        this.memory = message.memory;
+        done(this);
+      }
+    });
+    signal?.addEventListener('abort', () => fail('stopped'), { once: true });
+    worker.tell(this.stage, order, transfer);
   }
 
-  /** Raises CannotServe when the shard does not load; `signal` ends the worker. */
-  static load(load: Load, room: Room, receiver: Receiver, signal?: AbortSignal): Promise<StageRuntime> {
+  /**
+   * Raises CannotServe when the shard does not load; `signal` ends it. Of `workers` equal stages find this one.
+   */
+  static load(
+    load: Load,
+    room: Room,
+    receiver: Receiver,
+    signal?: AbortSignal,
+    workers?: StageWorkers,
+  ): Promise<StageRuntime> {
     const { manifest, first, stop, blobs } = load;
-    if (room.context > manifest.context) {
-      throw new CannotServe(`context of at most ${manifest.context} expected, got ${room.context}`);
-    }
+    checkContext(manifest, room);
     const graphs = makeGraphs(manifest, blobs, first, stop, room.provider);
     const dimensions = dimensionsOf(manifest);
     const units = manifest.units.slice(first, stop);
-    const worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
+    const order: ToStage = { kind: 'load', dimensions, units, graphs, blobs, room };
+    const transfer = [...new Set([...blobs.values()].map(({ buffer }) => buffer as ArrayBuffer))];
+    const worker = new StageWorker();
+    const loaded = StageRuntime.on(worker, room, { order, transfer, receiver, signal, name: nameOf(load) });
+    workers?.add(load, room, worker, loaded);
+    return loaded;
+  }
+
+  /** The same with the weights of an equal stage that `worker` has, and caches of its own. */
+  static beside(
+    worker: StageWorker,
+    load: Omit<Load, 'blobs'>,
+    room: Room,
+    receiver: Receiver,
+    signal?: AbortSignal,
+  ): Promise<StageRuntime> {
+    const { manifest, first, stop } = load;
+    checkContext(manifest, room);
+    const units = manifest.units.slice(first, stop);
+    const order: ToStage = { kind: 'beside', dimensions: dimensionsOf(manifest), units, room };
+    return StageRuntime.on(worker, room, { order, transfer: [], receiver, signal, name: nameOf(load) });
+  }
+
+  private static on(worker: StageWorker, room: Room, asked: Omit<Loading, 'done'>): Promise<StageRuntime> {
     return new Promise((resolve, reject) => {
-      const fail = (text: string): void => {
-        worker.terminate();
-        reject(new CannotServe(`units ${first}-${stop - 1} do not load: ${text}`));
-      };
-      signal?.addEventListener('abort', () => fail('stopped'), { once: true });
-      worker.onerror = (event) => fail(event.message || 'the worker did not start');
-      worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
-        if (data.kind === 'loaded') resolve(new StageRuntime(worker, room, data.memory, receiver));
-        else if (data.kind === 'failed' || data.kind === 'lost') fail(data.text);
-      };
-      const order: ToWorker = { kind: 'load', dimensions, units, graphs, blobs, room };
-      worker.postMessage(order, [...new Set([...blobs.values()].map(({ buffer }) => buffer as ArrayBuffer))]);
+      const done = (found: StageRuntime | CannotServe): void =>
+        found instanceof CannotServe ? reject(found) : resolve(found);
+      new StageRuntime(worker, room, { ...asked, done });
     });
   }
 
@@ -126,10 +167,10 @@ export class StageRuntime {
     return this.memory;
   }
 
-  /** Ends the worker, which gives its memory back; waiting steps are dropped. */
+  /** Gives its memory back, which ends the worker where no other stage is in it; waiting steps are dropped. */
   close(): void {
     this.over = true;
-    this.worker.terminate();
+    this.worker.leave(this.stage);
     this.forgetOrders();
   }
 
@@ -180,13 +221,115 @@ export class StageRuntime {
     this.orders.clear();
   }
 
-  private tell(message: ToWorker, transfer: Transferable[] = []): void {
-    this.worker.postMessage(message, transfer);
+  private tell(message: ToStage, transfer: Transferable[] = []): void {
+    this.worker.tell(this.stage, message, transfer);
   }
+}
+
+/** A stage that is to be loaded. `done` takes it, or why it does not load. */
+interface Loading {
+  readonly order: ToStage;
+  readonly transfer: Transferable[];
+  readonly receiver: Receiver;
+  readonly signal: AbortSignal | undefined;
+  readonly name: string;
+  readonly done: (found: StageRuntime | CannotServe) => void;
+}
+
+function nameOf({ first, stop }: Pick<Load, 'first' | 'stop'>): string {
+  return `units ${first}-${stop - 1}`;
+}
+
+function checkContext(manifest: Manifest, { context }: Room): void {
+  if (context <= manifest.context) return;
+  throw new CannotServe(`context of at most ${manifest.context} expected, got ${context}`);
 }
 
 /** The array in a buffer of its own, so that handing it over takes nothing else along. */
 function alone(values: Float32Array): Float32Array<ArrayBuffer> {
   const whole = values.byteLength === values.buffer.byteLength && values.buffer instanceof ArrayBuffer;
   return whole ? (values as Float32Array<ArrayBuffer>) : values.slice();
+}
+
+// --- workers
+
+/** Takes what a worker says of one stage. */
+type Taker = (message: FromWorker) => void;
+
+/** A worker and the stages in it. It ends with the last of them. */
+export class StageWorker {
+  private readonly worker: Worker;
+  private readonly takers = new Map<number, Taker>();
+  private opened = 0;
+  private over = false;
+
+  constructor() {
+    this.worker = new Worker(new URL('./worker.ts', import.meta.url), { type: 'module' });
+    this.worker.onmessage = ({ data }: MessageEvent<FromWorker>) => {
+      if (data.kind !== 'lost') this.takers.get(data.stage)?.(data);
+      else this.lost(data.text);
+    };
+    this.worker.onerror = (event) => this.lost(event.message || 'the worker broke off');
+  }
+
+  /** Whether it has ended: no stage can be opened in it. */
+  get isOver(): boolean {
+    return this.over;
+  }
+
+  /** The number of a new stage, of which `taker` is told from here on. */
+  open(taker: Taker): number {
+    this.opened += 1;
+    this.takers.set(this.opened, taker);
+    return this.opened;
+  }
+
+  tell(stage: number, message: ToStage, transfer: Transferable[] = []): void {
+    if (!this.over) this.worker.postMessage({ stage, ...message }, transfer);
+  }
+
+  /** The stage is over, and its memory is given back; the last one ends the worker. */
+  leave(stage: number): void {
+    if (!this.takers.delete(stage) || this.over) return;
+    this.tell(stage, { kind: 'unload' });
+    if (this.takers.size > 0) return;
+    this.over = true;
+    this.worker.terminate();
+  }
+
+  private lost(text: string): void {
+    if (this.over) return;
+    this.over = true;
+    this.worker.terminate();
+    for (const taker of [...this.takers.values()]) taker({ kind: 'lost', text });
+    this.takers.clear();
+  }
+}
+
+interface Known {
+  readonly worker: StageWorker;
+  readonly ready: Promise<unknown>; // the first stage in it is loaded
+}
+
+/** The workers of all models of a tab, by what they have loaded. */
+export class StageWorkers {
+  private readonly known = new Map<string, Known>();
+
+  /** The worker that has equal units loaded, or loads them now; null where there is none. */
+  async having(load: Omit<Load, 'blobs'>, room: Room): Promise<StageWorker | null> {
+    const found = this.known.get(contentOf(load, room));
+    if (found === undefined) return null;
+    await found.ready.catch(() => undefined); // whoever loads them is told why they do not load
+    return found.worker.isOver ? null : found.worker;
+  }
+
+  /** From here on `worker` is found by these units, once `ready` is kept. */
+  add(load: Omit<Load, 'blobs'>, room: Room, worker: StageWorker, ready: Promise<unknown>): void {
+    for (const [key, known] of this.known) if (known.worker.isOver) this.known.delete(key);
+    this.known.set(contentOf(load, room), { worker, ready });
+  }
+}
+
+function contentOf({ manifest, first, stop }: Omit<Load, 'blobs'>, { provider, threads }: Room): string {
+  return [provider, threads, ...unitContents(manifest).slice(first, stop)].join(' ');
 }

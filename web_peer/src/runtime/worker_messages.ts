@@ -40,7 +40,8 @@ export interface CacheRead {
   readonly sha256: string;
 }
 
-export type ToWorker =
+/** What is said of one stage of a worker. `beside`: with the weights of a stage that is loaded there. */
+export type ToStage =
   | {
       readonly kind: 'load';
       readonly dimensions: Dimensions;
@@ -49,13 +50,22 @@ export type ToWorker =
       readonly blobs: ReadonlyMap<string, Uint8Array>;
       readonly room: Room;
     }
+  | {
+      readonly kind: 'beside';
+      readonly dimensions: Dimensions;
+      readonly units: readonly ManifestUnit[];
+      readonly room: Room;
+    }
+  | { readonly kind: 'unload' }
   | { readonly kind: 'steps'; readonly steps: readonly Step[] }
   | { readonly kind: 'front'; readonly work: FrontWork }
   | { readonly kind: 'cache'; readonly order: CacheOrder }
   | { readonly kind: 'truncate'; readonly session: string; readonly length: number }
   | { readonly kind: 'release'; readonly session: string };
 
-export type FromWorker =
+export type ToWorker = ToStage & { readonly stage: number };
+
+export type FromStage =
   | { readonly kind: 'loaded'; readonly memory: MemoryBytes }
   | { readonly kind: 'failed'; readonly text: string }
   | {
@@ -69,5 +79,7 @@ export type FromWorker =
       readonly id: number;
       readonly read: CacheRead | null;
       readonly isThere: boolean;
-    }
-  | { readonly kind: 'lost'; readonly text: string }; // the GPU device is gone: nothing answers any more
+    };
+
+export type FromWorker =
+  (FromStage & { readonly stage: number }) | { readonly kind: 'lost'; readonly text: string }; // the GPU device is gone: no stage answers any more

@@ -16,7 +16,14 @@ import { blobsOf, kvBytes, type Manifest, sessionBytes } from '../planner/manife
 import type { ModelChosen, Profile } from '../state/generated/commands';
 import { type Run, runKey } from '../state/plan_record';
 import type { Pacing } from './slowdown_reports';
-import { type Answer, type MemoryBytes, type Room, StageRuntime, type Step } from '../runtime/worker_handle';
+import {
+  type Answer,
+  type MemoryBytes,
+  type Room,
+  StageRuntime,
+  type StageWorkers,
+  type Step,
+} from '../runtime/worker_handle';
 import { StepTimes } from '../runtime/step_times';
 import { textOf } from '../errors';
 import { nowS } from '../transport/ticker';
@@ -53,11 +60,20 @@ export class Serving {
   private readonly manifest: Manifest;
   private room: Room;
   private readonly events: UnitEvents;
+  private readonly workers: StageWorkers;
   private readonly asides = new Map<string, (answer: Answer) => void>(); // by session
   private readonly runtimes = new Map<string, { readonly run: Run; readonly runtime: StageRuntime }>();
 
-  /** `pacing` looks at how long steps take. */
-  constructor(fetcher: Fetcher, manifest: Manifest, room: Room, pacing: Paced, events: UnitEvents) {
+  /** `pacing` looks at how long steps take; `workers` are those of all models of this tab. */
+  constructor(
+    fetcher: Fetcher,
+    manifest: Manifest,
+    room: Room,
+    pacing: Paced,
+    events: UnitEvents,
+    workers: StageWorkers,
+  ) {
+    this.workers = workers;
     this.fetcher = fetcher;
     this.manifest = manifest;
     this.room = room;
@@ -86,15 +102,22 @@ export class Serving {
   async load(run: Run, progress: (of: FetchProgress) => void, signal: AbortSignal): Promise<void> {
     if (this.runtimes.has(runKey(run))) return;
     const { first, stop } = run;
-    const blobs = await this.fetcher.blobs(blobsOf(this.manifest, first, stop), signal, progress);
+    const { manifest, room, workers } = this;
+    const equal = await workers.having({ manifest, first, stop }, room);
     signal.throwIfAborted();
     const receiver = {
       answers: (answers: readonly Answer[]) => this.answered(run, answers),
       lost: (text: string) => this.lost(run, text),
     };
-    const { manifest, room } = this;
+    const fetched = async (): Promise<StageRuntime> => {
+      const blobs = await this.fetcher.blobs(blobsOf(manifest, first, stop), signal, progress);
+      signal.throwIfAborted();
+      return StageRuntime.load({ manifest, first, stop, blobs }, room, receiver, signal, workers);
+    };
     try {
-      const runtime = await StageRuntime.load({ manifest, first, stop, blobs }, room, receiver, signal);
+      const runtime = await (equal === null || equal.isOver
+        ? fetched()
+        : StageRuntime.beside(equal, { manifest, first, stop }, room, receiver, signal));
       this.runtimes.set(runKey(run), { run, runtime });
     } catch (error) {
       if (room.provider !== 'webgpu' || signal.aborted) throw error;
