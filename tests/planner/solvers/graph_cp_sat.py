@@ -61,7 +61,7 @@ class _Model:
         self._memory()
         self.sends = self._sends()
         if request.objective == "latency":
-            self._latency()
+            self._latency(evaluator.picoseconds(hint.latency_s) // NANO + 1)
         else:
             self._period()
         stage_of = {unit: stage for stage in hint.stages for unit in range(stage.first, stage.stop)}
@@ -153,12 +153,10 @@ class _Model:
             self.model.add(sum(parts) <= period)
         self.model.minimize(period)
 
-    def _latency(self) -> None:
+    def _latency(self, most: int) -> None:
+        """`most`: of the plan that is checked, which is one of the model's."""
         model, edges = self.model, self.request.work.edges
-        most = sum(max(self.busy[unit, name] for name in self.names) for unit in self.units)
-        most += len(self.units) * max(self.steps.values())
         delays = {way: evaluator.delay_ps(link) // NANO for way, link in self.links.items()}
-        most += sum(self._transfer(*way) + delays[way[1:]] for way in self.sends if way[1:] in self.links)
 
         def moment() -> Any:
             return model.new_int_var(0, most, "")
@@ -166,6 +164,8 @@ class _Model:
         begins, ends, spent = ([moment() for _ in self.units] for _ in range(3))
         latency = moment()
         works: dict[str, list[Any]] = defaultdict(list)
+        starts_at: list[Any] = []
+        done: list[Any] = []
         for unit in self.units:
             length = moment()
             model.add(length == self._length(unit))
@@ -182,6 +182,8 @@ class _Model:
             model.add(at == begins[unit] + spent[unit] - length)
             until = moment()
             model.add(until == at + length)
+            starts_at.append(at)
+            done.append(until)
             model.add(latency >= ends[unit])
             for name in self.names:
                 works[name].append(
@@ -204,6 +206,7 @@ class _Model:
             model.add(arrives >= stops + delays[src, dst]).only_enforce_if(goes)
         for intervals in ways.values():
             model.add_no_overlap(intervals)
+        self._bounds(latency, starts_at, done, delays)
         for number, edge in enumerate(edges):
             if edge.returned and self.request.origin is not None:
                 model.add(latency >= there.get((number, self.request.origin), 0))
@@ -217,3 +220,32 @@ class _Model:
                         model.add_implication(together, self.joins[between])
                     model.add(begins[user] >= ends[edge.source]).only_enforce_if(together.negated())
         model.minimize(latency)
+
+    def _bounds(
+        self, latency: Any, begins: list[Any], ends: list[Any], delays: dict[tuple[str, str], int]
+    ) -> None:
+        """What follows from the rest, and is told for the proof: a run takes as long as all that one peer computes, and
+        a unit waits for those before it, and for their values where they come over a link.
+        """
+        for name in self.names:
+            parts: list[Any] = []
+            for unit in self.units:
+                parts.append(self.busy[unit, name] * self.on[unit, name])
+                if self.steps[name]:
+                    first = self.model.new_bool_var("")
+                    self.model.add(first >= self.on[unit, name] - (self.joins[unit] if unit else 0))
+                    parts.append(self.steps[name] * first)
+            self.model.add(latency >= sum(parts))
+        for number, edge in enumerate(self.request.work.edges):
+            source = edge.source
+            if source is None:
+                continue
+            for user in edge.users:
+                self.model.add(begins[user] >= ends[source])
+                for name in self.names:
+                    comes = sum(
+                        (self._transfer(number, src, name) + delays[src, name]) * goes
+                        for (sent, src, dst), goes in self.sends.items()
+                        if sent == number and dst == name and (src, dst) in self.links
+                    )
+                    self.model.add(begins[user] >= ends[source] + comes).only_enforce_if(self.on[user, name])
