@@ -48,6 +48,10 @@ def bench(args: argparse.Namespace) -> int:
             from peer.bench.runs import bench_runs
 
             figures = bench_runs(args)
+        case "inside":
+            from peer.bench.inside import bench_inside
+
+            figures = bench_inside(args)
         case "memory":
             from peer.bench.memory import bench_memory
 

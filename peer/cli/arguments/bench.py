@@ -22,11 +22,12 @@ def bench_arguments(made: argparse.ArgumentParser, model: str) -> None:
             "plans",
             "memory",
             "run",
+            "inside",
             "abuse",
         ),
         help="one peer against llama.cpp, split against unsplit, one tab against wllama, the planner, far peers, "
         "an idle mesh and a long log, checks of honest and of wrong results, every plan of a small mesh, what "
-        "peers occupy, other models over two peers against one, or "
+        "peers occupy, other models over two peers against one, a team inside each unit against one peer, or "
         "what others feel of clients that mean harm",
     )
     made.add_argument(
