@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 from peer.audit.canaries import Canaries, Due, Times, computing, route_over
 from peer.model.chat_template import Message
 from peer.model.prompts import Prompt
-from peer.state.generated.commands import PlanRecord
-from peer.state.mesh_state import MeshState
+from peer.state.generated.commands import MemberJoined, ModelChosen, PlanRecord, PlanStage, UnitsHeld
+from peer.state.mesh_state import MeshState, apply
 
 TIMES = Times((60.0, 180.0), (1800.0, 5400.0), (30.0, 90.0))
 
@@ -70,22 +71,21 @@ def test_a_new_coordinator_spreads_those_that_were_tried_by_the_one_before() -> 
     assert tried.look(6001, False, peers) == [], "it leads no more"
 
 
-def state(held: dict[str, tuple[tuple[int, int], ...]]) -> Any:
-    members = {peer: SimpleNamespace(status="measured", held=runs) for peer, runs in held.items()}
-    stages = (
-        SimpleNamespace(first=0, stop=3, primary="a", standbys=("b", "c")),
-        SimpleNamespace(first=3, stop=6, primary="b", standbys=("c",)),
-    )
-    plan = SimpleNamespace(version=2, stages=stages)
-    return SimpleNamespace(members=members, plan=plan, serving=lambda: plan)
+def state(held: dict[str, tuple[tuple[int, int], ...]]) -> MeshState:
+    made = apply(MeshState(term=1), ModelChosen("a" * 64, "toy", 6, 128, 2, "latency"))
+    for peer, runs in held.items():
+        made = apply(apply(made, MemberJoined(peer, peer, True)), UnitsHeld(peer, runs))
+    stages = (PlanStage(0, 3, "a", ("b", "c")), PlanStage(3, 6, "b", ("c",)))
+    return replace(made, plan=PlanRecord(2, stages, 0, 0))
 
 
 def test_a_standby_is_tried_where_it_stands_by() -> None:
     held = {"a": ((0, 3),), "b": ((0, 3), (3, 6)), "c": ((0, 3), (3, 6)), "idle": (), "me": ((0, 3),)}
     made = state(held)
-    assert computing(cast(MeshState, made), "b") == ["a", "c"]
+    assert made.plan is not None
+    assert computing(made, "b") == ["a", "c"]
     for place, peer in ((0, "c"), (0, "b"), (1, "c"), (1, "b")):
-        route = route_over(cast(MeshState, made), cast(PlanRecord, made.plan), place, peer)
+        route = route_over(made, made.plan, place, peer)
         assert route is not None
         assert route.peers[place] == peer
 
