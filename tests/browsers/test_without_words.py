@@ -83,7 +83,9 @@ async def test_a_tab_computes_shows_and_runs_what_is_offered(
         for at, name in enumerate(("other", "zebra")):
             offer = put_further(tmp_path, store, name, seed=at)
             await founder.propose(offer)
-        await page.until("document.querySelectorAll('.model-choice option').length === 2")
+        await page.until(
+            "[...document.querySelectorAll('.model-choice option')].map((o) => o.value).join() === 'other,zebra'"
+        )
         assert await page.run("document.querySelector('.model-choice select').value === 'other'")
         for absent in (".to-plan", ".models-place", ".switch[for=pin-ends]"):
             assert await page.run(f"document.querySelector({json.dumps(absent)})") is None, absent
