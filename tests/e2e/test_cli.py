@@ -499,11 +499,11 @@ def test_ctrl_c_while_joining(world: World, tmp_path: Path) -> None:
 
 def test_ctrl_c_during_an_import(tmp_path: Path, tiny_model: TinyModel) -> None:
     gguf = tiny_model.but(blocks=48).write_gguf(tmp_path / "deep.gguf")
-    for attempt in range(5):
+    for attempt in range(20):  # where this process waits for the processor, an import is over meanwhile
         store = tmp_path / f"store{attempt}"
         with running(tmp_path, "import", gguf, "--store", store) as importing:
-            while not any((store / "blobs").glob("*")):
-                assert importing.process.poll() is None
+            while not any((store / "blobs").glob("*")) and importing.process.poll() is None:
+                pass
             importing.process.send_signal(signal.SIGSTOP)
             while importing.process.poll() is None and not stopped(importing.process.pid):
                 pass
