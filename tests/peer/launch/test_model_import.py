@@ -587,8 +587,8 @@ def test_a_changed_onnx_file_or_its_data_is_imported_anew(graphs: list[SourceGra
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("tiny.gguf", "--name", "Ours"), "--name, --sample and --size are for .onnx files, and"),
-        (("tiny.gguf", "--size", "rows=5"), "--name, --sample and --size are for .onnx files, and"),
+        (("tiny.gguf", "--name", "Ours"), "--name, --sample, --size and --tiles are for .onnx files, and"),
+        (("tiny.gguf", "--size", "rows=5"), "--name, --sample, --size and --tiles are for .onnx files, and"),
         (("mine.onnx", "--size", "rows"), "expected NAME=NUMBER with a number from 1 to 1048576"),
         (("mine.onnx", "--size", "rows=0"), "expected NAME=NUMBER"),
         (("mine.onnx", "--size", "rows=99999999999"), "expected NAME=NUMBER"),

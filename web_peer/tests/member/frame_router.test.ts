@@ -138,7 +138,7 @@ describe('a frame goes to', () => {
     ['RESPONSE', ['links RESPONSE']],
     ['PROBE', ['links PROBE']],
     ['PROBE_ACK', ['links PROBE_ACK']],
-    ['TEAM_STEP', ['TEAM_END to pa']],
+    ['TEAM_STEP', ['TEAM_END to peer']],
     ['TEAM_PART', []],
     ['TEAM_ROWS', []],
     ['TEAM_END', []],

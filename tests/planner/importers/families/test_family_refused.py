@@ -188,9 +188,9 @@ REFUSED |= {
     "deepseek 3, scores": ("deepseek-v3", {"scoring_func": "softmax"}, UnknownArchitecture, "of 'softmax'"),
     "deepseek 3, halves": ("deepseek-v3", {"rope_interleave": False}, UnknownArchitecture, "rope_interleave"),
     "deepseek 3, lone experts": ("deepseek-v3", {"n_group": 8, "topk_group": 8}, CorruptModel, "at least 2"),
-    "deepseek 3, float8": (
+    "deepseek 3, packed": (
         "deepseek-v3",
-        {"quantization_config": {"quant_method": "fp8"}},
+        {"quantization_config": {"quant_method": "gptq"}},
         UnknownArchitecture,
         "use the original or a GGUF file",
     ),

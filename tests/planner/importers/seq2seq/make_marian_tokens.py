@@ -1,4 +1,4 @@
-"""Writes reference/marian-tokens.json and reference/marian.spm: how transformers reads texts with a small SentencePiece
+"""Writes tokens/marian-tokens.json and tokens/marian.spm.gz: how transformers reads texts with a small SentencePiece
 model. Needs sentencepiece and transformers.
 
 python -m tests.planner.importers.seq2seq.make_marian_tokens
@@ -16,7 +16,7 @@ from typing import Final
 import sentencepiece
 import transformers
 
-REFERENCE: Final = Path(__file__).parent / "reference"
+TOKENS: Final = Path(__file__).parent / "tokens"
 ENGLISH: Final = (
     "The mesh answers questions with models that people have on their disks. A peer that is lost is made up for. "
     "Good night, and good luck: it is late. How many peers hold a part of the model? Translate this text, please. "
@@ -82,8 +82,8 @@ def main() -> None:
         said = tokenizer(text_target="Gute Nacht, Größe!").input_ids[:-1]
         found = {"words": words, "texts": cases, "target": [said, tokenizer.decode(said)]}
         print(found["target"])
-        (REFERENCE / "marian-tokens.json").write_text(json.dumps(found))
-        with source.open("rb") as model, gzip.GzipFile(REFERENCE / "marian.spm.gz", "wb", mtime=0) as packed:
+        (TOKENS / "marian-tokens.json").write_text(json.dumps(found))
+        with source.open("rb") as model, gzip.GzipFile(TOKENS / "marian.spm.gz", "wb", mtime=0) as packed:
             shutil.copyfileobj(model, packed)
 
 

@@ -17,9 +17,9 @@ from planner.importers.seq2seq.folder import open_seq2seq
 from planner.importers.seq2seq.marian_tokens import marian_tokenizer, pieces_of
 from tests.planner.importers.seq2seq.checkpoints import load
 
-REFERENCE = Path(__file__).parent / "reference"
-MADE: dict[str, Any] = json.loads((REFERENCE / "marian-tokens.json").read_text())
-SPM = gzip.decompress((REFERENCE / "marian.spm.gz").read_bytes())
+TOKENS = Path(__file__).parent / "tokens"
+MADE: dict[str, Any] = json.loads((TOKENS / "marian-tokens.json").read_text())
+SPM = gzip.decompress((TOKENS / "marian.spm.gz").read_bytes())
 TARGET_ALONE = ("Übersetze Größe", "xyzzy 漢字 model")  # have letters in a row that source.spm does not know
 
 
