@@ -719,6 +719,7 @@ def test_an_owner_changes_the_wish_of_a_running_mesh_and_nobody_else_does(world:
     made = run(world.home, "wish", world.link, *words, *own)
     assert made.status == 0, made.err
     found = json.loads(made.out)
-    assert found["wish"] == {"strategy": "layer", "goal": "memory", "components": []}
+    wish = {"strategy": "layer", "goal": "memory", "components": [], "min_tensor_bytes": 0}
+    assert found["wish"] == wish
     assert found["serves"]
     assert "founder holds units 0-5" in found["said"]  # one peer alone has no other plan
