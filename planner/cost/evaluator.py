@@ -214,6 +214,15 @@ def unable(peer: PeerProfile, unit: Unit) -> str | None:
     return f"{peer.peer} has no {lacks[0]}, which {unit.name} needs" if lacks else None
 
 
+def computes_slices(peer: PeerProfile, units: Sequence[Unit]) -> bool:
+    """Whether a peer can be of a team for these units: a tab computes no slices yet."""
+    return (
+        peer.holding == "mapped"
+        and all(unit.kind in peer.decode_s for unit in units)
+        and all(unable(peer, unit) is None for unit in units)
+    )
+
+
 def overfull(request: PlanRequest, peer: PeerProfile, runs: Iterable[Part]) -> str | None:
     """Which memory of `peer` these runs exceed, and by how much; None when they fit."""
     places = list(runs)

@@ -1,22 +1,23 @@
 """What a unit would take that several peers compute together, each a slice, beside the best of them alone.
 
-A team has a lead, which has the unit's place, and helpers. The lead sends the unit's input to all helpers, everybody
-computes its share, helpers send their parts back. Shares go by speed. So a step takes as long as the slowest share with
-its way there and back; adding up is not counted. Pure, in seconds.
+Counted as plans count teams (planner.cost.evaluator), for one unit of each kind: shares go by speed. Pure, in seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Final
 
+from planner.cost import evaluator
 from planner.cost.objectives import CHUNK_TOKENS
-from planner.types import Link, PeerProfile, PlanRequest, UnitKind
+from planner.types import PeerProfile, PlanRequest, Stage, Unit, UnitKind
 
 MOST_PEERS: Final = 8  # of a mesh, the fastest, among which teams are looked for
 MOST_TEAM: Final = 4
+SHARES: Final = 1000  # in the largest share, as the log has them
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,57 +39,52 @@ class TeamCost:
         return self.decode_s < self.alone_s, self.chunk_s < self.alone_chunk_s
 
 
-def team_costs(request: PlanRequest, sent: Mapping[UnitKind, int]) -> tuple[TeamCost, ...]:
-    """For each kind of `sent`, which says how many bytes go to and from each helper for a token, and each size of team:
-    the team that is best at decode. Peers without a measured link to one another are no team.
+def whole_shares(parts: Sequence[float]) -> tuple[int, ...]:
+    """Shares in relation to one another as `parts` are, the largest at most SHARES; none is 0."""
+    shares = [max(1, round(SHARES * part / max(parts))) for part in parts]
+    return tuple(share // math.gcd(*shares) for share in shares)
+
+
+def team_costs(request: PlanRequest, units: Sequence[Unit]) -> tuple[TeamCost, ...]:
+    """For the first of `units` of each kind that can be cut, and each size of team: the team that is best at decode.
+    Peers without a measured link to one another are no team.
     """
-    links = {(link.src, link.dst): link for link in request.links}
+    peers, links = evaluator.profiles(request), evaluator.link_table(request)
+    first_of = {unit.kind: unit for unit in reversed(units) if unit.cut is not None}
     found = []
-    for kind, size in sent.items():
-        able = sorted(
-            (peer for peer in request.peers if kind in peer.decode_s), key=lambda p: p.decode_s[kind]
-        )
-        able = able[:MOST_PEERS]
-        if not able:
-            continue
-        alone = able[0].decode_s[kind]
-        tokens = 1 if kind == "head" else CHUNK_TOKENS  # a prompt needs the logits of its last token
-        alone_chunk = min(tokens * peer.prefill_s[kind] for peer in able)
+    for kind, unit in first_of.items():
+        asked = replace(request, units=(unit,))
+        able = [peer for peer in request.peers if evaluator.computes_slices(peer, (unit,))]
+        able = sorted(able, key=lambda peer: (peer.decode_s[kind], peer.peer))[:MOST_PEERS]
+        alone = [
+            (
+                evaluator.stage_ps(peer, (unit,), 1),
+                evaluator.chunk_ps(peer, (unit,), CHUNK_TOKENS, last=True),
+            )
+            for peer in able
+        ]
         for count in range(2, min(MOST_TEAM, len(able)) + 1):
-            teams = [
-                (lead, *helpers)
+            stages = [
+                _stage((lead, *helpers), kind)
                 for lead in able
                 for helpers in combinations([peer for peer in able if peer is not lead], count - 1)
-                if all((lead.peer, h.peer) in links and (h.peer, lead.peer) in links for h in helpers)
             ]
             timed = [
-                (_step(team, links, [p.decode_s[kind] for p in team], size), at)
-                for at, team in enumerate(teams)
+                (evaluator.place_ps(asked, stage, 1, peers, links), at)
+                for at, stage in enumerate(stages)
+                if evaluator.refuse_team(asked, stage, links) is None
             ]
             if not timed:
                 continue
             decode, at = min(timed)
-            team = teams[at]
-            chunk = _step(team, links, [tokens * p.prefill_s[kind] for p in team], tokens * size)
-            peers = tuple(peer.peer for peer in team)
-            found.append(TeamCost(kind, peers, decode, chunk, alone, alone_chunk))
+            chunk = evaluator.place_chunk_ps(asked, stages[at], CHUNK_TOKENS, peers, links, last=True)
+            best, best_chunk = (min(times) for times in zip(*alone, strict=True))
+            times = (each / evaluator.PICO for each in (decode, chunk, best, best_chunk))
+            found.append(TeamCost(kind, stages[at].team, *times))
     return tuple(found)
 
 
-def _step(
-    team: Sequence[PeerProfile], links: Mapping[tuple[str, str], Link], times: Sequence[float], size: int
-) -> float:
-    """The time of a step of which `times` are those of each member alone, `size` bytes going there and back."""
-    speeds = [1 / max(seconds, 1e-12) for seconds in times]
-    computed = 1 / sum(speeds)  # of each share, since they go by speed
-    lead, *helpers = team
-    ways = [
-        sum(_way(links[pair], size // 2) for pair in ((lead.peer, helper.peer), (helper.peer, lead.peer)))
-        + helper.step_s
-        for helper in helpers
-    ]
-    return computed + max(ways)
-
-
-def _way(link: Link, size: int) -> float:
-    return link.rtt_s / 2 + link.overhead_s + size / link.bytes_per_s + link.loss * link.rtt_s
+def _stage(team: Sequence[PeerProfile], kind: UnitKind) -> Stage:
+    lead, *helpers = (peer.peer for peer in team)
+    shares = whole_shares([1 / max(peer.decode_s[kind], 1e-12) for peer in team])
+    return Stage(0, 1, lead, helpers=tuple(helpers), shares=shares)

@@ -119,8 +119,8 @@ def team_rows(teams: Sequence[TeamCost]) -> list[tuple[str, ...]]:
 def team_note() -> str:
     """How times of teams are reckoned."""
     return (
-        f"One unit, by the measured times of the peers: shares by speed, input and sums over the links; a chunk is "
-        f"{CHUNK_TOKENS} tokens. Reckoned; meshes do not run teams yet."
+        f"One unit, by the measured times of the peers: shares by speed, input and sums over the links, as plans count "
+        f"teams; a chunk is {CHUNK_TOKENS} tokens."
     )
 
 

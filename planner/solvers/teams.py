@@ -15,6 +15,7 @@ from itertools import combinations, groupby, permutations
 from typing import Final
 
 from planner.cost import evaluator
+from planner.cost.team_cost import whole_shares
 from planner.solvers import held_karp as exact
 from planner.solvers import lattice
 from planner.solvers.lattice import Lattice
@@ -29,7 +30,6 @@ FEW: Final = 4
 FAR_S: Final = 0.010  # one way between members from which a team is never taken for its speed
 POLISHED: Final = 2  # placements of each team whose borders are moved; where peers are many, one
 ROUNDS: Final = 40  # in which each takes the best move
-SHARES: Final = 1000  # in the largest share, as the log has them
 # Thousandths of its members' memory that a team may have, and that they have for units of their own. The first is more
 # than there is: most plans leave room anyway, and the evaluator refuses the others.
 ROOMS: Final = ((1000, 1000), *((room, 1000 - room) for room in (850, 500)))
@@ -211,7 +211,7 @@ def _teams(request: PlanRequest, cut: Sequence[bool]) -> Iterator[Team]:
     def time(peer: PeerProfile) -> int:
         return evaluator.stage_ps(peer, units, 1)
 
-    looked = [peer for peer in _looked(request, cut) if _able(peer, units)]
+    looked = [peer for peer in _looked(request, cut) if evaluator.computes_slices(peer, units)]
     for count in range(2, min(MOST_TEAM, pieces, len(looked)) + 1):
         for members in combinations(sorted(looked, key=lambda peer: peer.peer), count):
             if any((a.peer, b.peer) not in links for a, b in permutations(members, 2)):
@@ -220,11 +220,6 @@ def _teams(request: PlanRequest, cut: Sequence[bool]) -> Iterator[Team]:
                 team = (lead, *(peer for peer in members if peer is not lead))
                 for shares in _shares(request, team, time):
                     yield _team(request, team, shares, cut, links)
-
-
-def _able(peer: PeerProfile, units: Sequence[Unit]) -> bool:
-    """Whether a peer can be of a team: a tab computes no slices yet."""
-    return peer.holding == "mapped" and all(evaluator.unable(peer, unit) is None for unit in units)
 
 
 def _looked(
@@ -244,12 +239,7 @@ def _shares(
     """By speed, alike, by memory; each once."""
     room = [max(1, peer.memory_bytes - peer.overhead_bytes) for peer in team]
     ways = ([1 / max(1, time(peer)) for peer in team], [1.0] * len(team), [float(each) for each in room])
-    return list(dict.fromkeys(_whole(way) for way in ways))
-
-
-def _whole(parts: Sequence[float]) -> tuple[int, ...]:
-    shares = [max(1, round(SHARES * part / max(parts))) for part in parts]
-    return tuple(share // math.gcd(*shares) for share in shares)
+    return list(dict.fromkeys(whole_shares(way) for way in ways))
 
 
 def _team(

@@ -18,7 +18,8 @@ from planner.model.manifest import decode_manifest
 from planner.model.store import Store
 from planner.reports.analysis_text import analysis_lines
 from planner.slices.analysis import Analysis, analyzed, analyzed_graph
-from planner.types import UnitKind
+from planner.slices.cuts import cut_units
+from planner.types import Unit
 
 
 def analyze(args: argparse.Namespace) -> int:
@@ -27,8 +28,8 @@ def analyze(args: argparse.Namespace) -> int:
     """
     request = None if args.on is None else request_of_file(str(args.on))[0]
     store = Store(args.store)
-    found = _analyzed(store, args)
-    teams = () if request is None else team_costs(request, _sent(found))
+    found, units = _analyzed(store, args)
+    teams = () if request is None else team_costs(request, units)
     if args.html is not None:
         from planner.reports.analysis_page import analysis_page
 
@@ -43,21 +44,14 @@ def analyze(args: argparse.Namespace) -> int:
     return 0
 
 
-def _analyzed(store: Store, args: argparse.Namespace) -> Analysis:
+def _analyzed(store: Store, args: argparse.Namespace) -> tuple[Analysis, tuple[Unit, ...]]:
+    """The analysis, and the units of a decoder with how they can be cut."""
     model = find_or_import_any(store, args.model, args.weights)
     encoded = store.manifest_bytes(model.model_id)
     if model.kind in (Kind.ANSWERS, Kind.SPEECH):
-        return analyzed(decode_manifest(encoded), store)
-    return analyzed_graph(decode_graph_manifest(encoded))
-
-
-def _sent(found: Analysis) -> dict[UnitKind, int]:
-    """By kind, the bytes that a team sends for a token at the most."""
-    sent: dict[UnitKind, int] = {}
-    for unit in found.units:
-        if unit.kind is not None and unit.slicing is not None:
-            sent[unit.kind] = max(unit.slicing.sent, sent.get(unit.kind, 0))
-    return sent
+        manifest = decode_manifest(encoded)
+        return analyzed(manifest, store), cut_units(manifest, store)
+    return analyzed_graph(decode_graph_manifest(encoded)), ()
 
 
 def _fields(found: Analysis, teams: Sequence[TeamCost]) -> dict[str, Any]:
