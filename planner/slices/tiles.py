@@ -79,6 +79,7 @@ _EACH_VALUE: Final = frozenset(
         *("Sum", "Tanh", "ThresholdedRelu"),
     )
 )
+_RANDOM: Final = frozenset(("Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"))
 _WINDOWS: Final = frozenset(("Conv", "MaxPool", "AveragePool", "LpPool"))
 _OF_CHANNELS: Final = frozenset(("Concat", "Softmax", "LogSoftmax", "Split", "LRN"))
 
@@ -194,7 +195,7 @@ class _Reading:
         if not all(name in self.weights or name in self.each for name in others):
             return
         if not taken:
-            if any(name in self.each for name in node.input) and _single(node):
+            if any(name in self.each for name in node.input) and node.op_type not in _RANDOM:
                 self.each.update(node.output)
             return
         step = self._step(node, taken) if not node.domain else None
@@ -356,6 +357,7 @@ class _Writing:
         self._fitted: dict[tuple[str, int, int, int], str] = {}
         self._whole: dict[str, str] = {}
         self._number = 0
+        self._least = _least(reading)
 
     def finish(self) -> Tiled:
         """The graph."""
@@ -387,7 +389,7 @@ class _Writing:
                 made.graph.initializer.add().CopyFrom(r.weights[node.output[0]])
                 made.graph.initializer[-1].name = node.output[0]
         exchanges = max((after for _, after in self._part.values()), default=0)
-        return Tiled(made, _least(r), exchanges, twice / max(total, 1.0))
+        return Tiled(made, self._least, exchanges, twice / max(total, 1.0))
 
     # --- values
 
@@ -416,11 +418,10 @@ class _Writing:
 
     def _checked(self, height: str) -> str:
         """The height, of a picture that has enough rows; else the name of a node says what is expected."""
-        least = _least(self._r)
-        low = self._emit("Less", [height, self._constant([least])], "rows")
+        low = self._emit("Less", [height, self._constant([self._least])], "rows")
         low = self._emit("Cast", [low], "rows", to=TensorProto.INT64)
         zero = self._emit("Gather", [self._constant([0]), low], "rows", axis=0)
-        self._nodes[-1].name = f"a picture of at least {least} rows expected"
+        self._nodes[-1].name = f"a picture of at least {self._least} rows expected"
         return self._emit("Add", [height, zero], "rows")
 
     def _of_band(self, name: str, band: int) -> str:
@@ -616,11 +617,6 @@ def _least(reading: _Reading) -> int:
         elif height - least > 2 * r.grain * r.count:
             return least
     raise NotTiled("no picture has enough rows for so many bands: cut it into fewer")
-
-
-def _single(node: NodeProto) -> bool:
-    """Whether a node has one answer only, whoever computes it."""
-    return node.op_type not in ("RandomNormal", "RandomUniform", "Multinomial", "Dropout")
 
 
 def _facts(node: NodeProto) -> dict[str, Any]:

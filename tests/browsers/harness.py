@@ -206,6 +206,20 @@ async def launch(driver: Driver, browser: str, profile: Path, flags: tuple[str, 
     return Browser(driver, number)
 
 
+async def lending_tabs(
+    driver: Driver, server: str, link: str, profiles: Path
+) -> dict[str, tuple[Browser, TabInBrowser]]:
+    """A tab of Chromium and one of Firefox that lend, each in a browser of its own, by their ids in the mesh."""
+    opened: dict[str, tuple[Browser, TabInBrowser]] = {}
+    for browser in ("chromium", "firefox"):
+        made = await launch(driver, browser, profiles / browser)
+        tab = await made.tab(server)
+        status = await tab.join(link, lends=True)
+        assert status["state"] == "in", status
+        opened[status["me"]] = made, tab
+    return opened
+
+
 async def visit(driver: Driver, browser: str) -> Browser:
     """A place of its own, with storage that nobody else sees, in the one browser of that kind that tests share.
 

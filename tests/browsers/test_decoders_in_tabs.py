@@ -29,7 +29,7 @@ from planner.model.manifest import decode_manifest, encode_manifest
 from planner.model.store import Store
 from signaling.server import ServerOptions, serve
 from tests.browsers.further_models import put_further
-from tests.browsers.harness import Browser, Driver, Models, TabInBrowser, founded, launch, visit
+from tests.browsers.harness import Driver, Models, TabInBrowser, founded, launch, lending_tabs, visit
 from tests.browsers.page import Page
 from tests.browsers.voter_processes import Watch, processes
 from tests.patience import WITHIN_S
@@ -306,13 +306,7 @@ async def test_a_tab_that_coordinates_plans_a_further_model(
         processes(store.root, tmp_path) as others,
     ):
         link = await others.start("founder", "found", model, meeting.url, "0", other)
-        opened: dict[str, tuple[Browser, TabInBrowser]] = {}
-        for browser in ("chromium", "firefox"):
-            made = await launch(driver, browser, tmp_path / browser)
-            tab = await made.tab(meeting.url)
-            status = await tab.join(link, lends=True)
-            assert status["state"] == "in", status
-            opened[status["me"]] = made, tab
+        opened = await lending_tabs(driver, meeting.url, link, tmp_path)
         asks = PeerOptions("asker", 0, 1, "cpu", "aiortc", ("127.0.0.1",))
         async with join(link, asks, store) as mesh:
             tabs = set(opened)
