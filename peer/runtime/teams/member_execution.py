@@ -8,16 +8,11 @@ Memory: the slices' weights as an Execution's, KV of the member's own heads.
 
 from __future__ import annotations
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import psutil
 
 from peer.errors import CannotServe
 from peer.runtime.arithmetic import prove
@@ -34,10 +29,11 @@ from peer.wire.tensors import tensor_of
 from planner.model.lowering import make_shard, rotary_inputs, rotary_tables
 from planner.model.manifest import Manifest
 from planner.model.onnxruntime_import import ort
+from planner.model.scratch_folders import scratch_folder
 from planner.model.store import Store
 
 MOST_SPARE: Final = 2 * ENDS[-1] - 1  # positions behind the context that a call may write to, in any form
-FOLDER: Final = "slices"  # of a store: weights of slices while they load
+SCRATCH: Final = "slices"  # of a store: weights of slices while they load
 
 Send = Callable[[int, TeamPart], None]  # to the member at that place; from any thread
 
@@ -74,7 +70,7 @@ class MemberExecution:
                 zip(rotary_inputs(table), rotary_tables(frequencies, context + MOST_SPARE), strict=True)
             )
         self._own: list[Execution | None] = []
-        self._joins: list[Any] = []
+        self._joins: list[tuple[Any, list[str]] | None] = []  # and the names of what each takes
         try:
             for unit in slices.units:
                 self._own.append(
@@ -170,8 +166,8 @@ class MemberExecution:
                 hidden = total
             else:
                 given = {"in.0": hidden[None], "in.1": total[None]}
-                names = [each.name for each in join.get_inputs()]
-                hidden = join.run(["out.0"], {name: given[name] for name in names})[0][0]
+                session, names = join
+                hidden = session.run(["out.0"], {name: given[name] for name in names})[0][0]
         return hidden
 
     def _summands(
@@ -200,23 +196,12 @@ def load_member(
     manifest: Manifest, store: Store, team: Team, place: int, *, threads: int, context: int
 ) -> MemberExecution:
     """Cuts the slices of the member at `place` out of the blobs in `store`, and loads them. Raises CannotServe."""
-    parent = store.root / FOLDER
     try:
-        with tempfile.TemporaryDirectory(prefix=f"{os.getpid()}-", dir=_without_leftovers(parent)) as folder:
-            slices = stage_slices(manifest, store, team, place, Store(Path(folder)))
+        with scratch_folder(store.root / "tmp", SCRATCH) as folder:
+            slices = stage_slices(manifest, store, team, place, Store(folder))
             return MemberExecution(slices, manifest, threads=threads, context=context)
     except (OSError, RuntimeError, MemoryError, ValueError) as error:
         raise CannotServe(f"a share of units {team.first}-{team.stop - 1} does not load: {error}") from error
-
-
-def _without_leftovers(parent: Path) -> Path:
-    """The folder, without those of processes that ended while they loaded."""
-    parent.mkdir(parents=True, exist_ok=True)
-    for path in parent.iterdir():
-        owner = path.name.partition("-")[0]
-        if not owner.isdecimal() or not psutil.pid_exists(int(owner)):
-            shutil.rmtree(path, ignore_errors=True)
-    return parent
 
 
 def _as_model(slices: StageSlices, manifest: Manifest) -> Manifest:
@@ -241,5 +226,6 @@ def _loaded(
     return Execution(shard, threads=threads, context=context, form=form, brief=True, tables=tables)
 
 
-def _session(model: bytes, threads: int) -> Any:
-    return ort.InferenceSession(model, session_options(None, threads), ["CPUExecutionProvider"])
+def _session(model: bytes, threads: int) -> tuple[Any, list[str]]:
+    session = ort.InferenceSession(model, session_options(None, threads), ["CPUExecutionProvider"])
+    return session, [each.name for each in session.get_inputs()]

@@ -8,11 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import mmap
-import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,6 +20,7 @@ from planner.importers.onnx.asked import SourceGraph
 from planner.importers.onnx.text_inputs import text_inputs
 from planner.jobs.jobs import Budget, Jobs
 from planner.model.graph_manifest import PictureInputs, decode_graph_manifest, encode_graph_manifest
+from planner.model.scratch_folders import scratch_folder
 from planner.model.store import BlobRef, Store
 
 STEP_CPU_S: Final = 120.0  # of one step of the import: of a gigabyte of weights, twice that
@@ -30,7 +28,7 @@ STEP_CPU_S_PER_BYTE: Final = 120.0 / (1 << 30)
 MEMORY_BYTES: Final = 704 << 20  # of address space, beside six times what the files have
 MEMORY_TIMES: Final = 6
 GIVEN_BYTES: Final = 3 << 30  # more where a person gave sizes or a sample: whoever does knows what they take
-SCRATCH: Final = "import-"
+SCRATCH: Final = "import"
 EXTERNAL: Final = b"location"  # the key under which a tensor names its file
 COPY_BYTES: Final = 4 << 20
 
@@ -58,7 +56,7 @@ def import_graph(
 
     `progress(done, total)` counts borders that are proven; `say` is told what the proof found.
     """
-    with _scratch_folder(store.root / "tmp") as scratch, _one_line(source.name):
+    with scratch_folder(store.root / "tmp", SCRATCH) as scratch, _one_line(source.name):
         encoded = asyncio.run(_imported(source, scratch, progress, say, budget))
         try:
             manifest = decode_graph_manifest(encoded)
@@ -158,29 +156,6 @@ def _one_line(name: str) -> Iterator[None]:
         ) from None
     except JobError as error:
         raise CorruptModel(f"{name} cannot be imported: {error}") from None
-
-
-@contextmanager
-def _scratch_folder(parent: Path) -> Iterator[Path]:
-    """A folder for one import. Those of imports that were killed are removed."""
-    for left in parent.glob(f"{SCRATCH}*"):
-        number = left.name.removeprefix(SCRATCH).partition("-")[0]
-        if left.is_dir() and number.isdecimal() and not _runs(int(number)):
-            shutil.rmtree(left, ignore_errors=True)
-    folder = tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-", dir=parent)
-    try:
-        yield Path(folder)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _runs(process: int) -> bool:
-    with suppress(PermissionError):
-        try:
-            os.kill(process, 0)
-        except ProcessLookupError:
-            return False
-    return True
 
 
 def _copy(blob: BlobRef, source: Store, target: Store) -> None:
